@@ -24,7 +24,7 @@ from weft.codec import (
 )
 from weft.model import Message, Params, Request, Text, Tool, ToolCall, ToolChoice, ToolResult
 
-LEGAL = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+VALID_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 HELLO = Message("user", (Text("hello"),))
 
 
@@ -52,7 +52,7 @@ def offered(*tools: Tool) -> tuple[list[str], RenamedTools]:
 )
 def test_a_flat_name_is_valid(name: str, namespace: str | None, flat: str) -> None:
     [made], _ = offered(Tool(name, namespace=namespace))
-    assert LEGAL.fullmatch(made)
+    assert VALID_NAME.fullmatch(made)
     assert made == flat or re.fullmatch(re.escape(flat) + "[0-9a-f]{8}", made)
 
 
@@ -85,7 +85,7 @@ pieces = st.text(alphabet="ab_.-é", min_size=1, max_size=70)
 @given(st.lists(st.tuples(pieces, st.none() | pieces), unique=True, min_size=1, max_size=8))
 def test_names_are_valid_distinct_and_restored(tools: list[tuple[str, str | None]]) -> None:
     made, calls = offered(*(Tool(name, namespace=group) for name, group in tools))
-    assert all(LEGAL.fullmatch(name) for name in made)
+    assert all(VALID_NAME.fullmatch(name) for name in made)
     assert len(set(made)) == len(tools)
     assert (made, calls) == offered(*(Tool(name, namespace=group) for name, group in tools))
     restored = read_calls(calls, *(function(name, "{}") for name in made))

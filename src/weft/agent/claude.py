@@ -140,11 +140,11 @@ class EventReader:
             status = line.get("api_error_status")
             status = status if isinstance(status, int) else None
             return [usage, Failure(_failure_text(line), status)]
-        from weft.codec.anthropic.wire import STOP_REASONS  # a codec is slow to import
+        from weft.codec.anthropic.wire import STOP_KINDS  # a codec is slow to import
 
         stop = _text(line.get("stop_reason"))
         answer: list[AgentEvent] = [TextDelta(self._next_block_id(), text)] if text else []
-        return [*answer, usage, MessageComplete(STOP_REASONS.get(stop, stop or "end"))]
+        return [*answer, usage, MessageComplete(STOP_KINDS.get(stop, stop or "end"))]
 
     def _read_delta(self, block_id: str, kind: str, source: JsonObject) -> list[AgentEvent]:
         """The event for the text of a block or delta; none if it has no text."""

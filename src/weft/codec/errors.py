@@ -91,7 +91,7 @@ STATUS_KINDS: dict[int, ErrorKind] = {
     529: "overloaded",
 }
 
-KIND_STATUS: dict[ErrorKind, int] = {
+STATUS_BY_KIND: dict[ErrorKind, int] = {
     "invalid_request": 400,
     "authentication": 401,
     "billing": 402,
@@ -125,7 +125,7 @@ def kind_of(status: int, message: str, vendor_kind: ErrorKind | None) -> ErrorKi
     return STATUS_KINDS.get(status, "server" if status >= 500 or status == 0 else "invalid_request")
 
 
-def error_status(error: ApiError, statuses: "dict[ErrorKind, int]" = KIND_STATUS) -> int:
+def error_status(error: ApiError, statuses: "dict[ErrorKind, int]" = STATUS_BY_KIND) -> int:
     """The HTTP status of an error.
 
     Some servers answer with 500 if the context window is full. That becomes 400, so that no client
@@ -203,7 +203,7 @@ def failed_stop(
     if kind is None:
         return None
     suffix = f": {detail}" if isinstance(detail, str) and detail else ""
-    status = 502 if kind == "server" else KIND_STATUS[kind]
+    status = 502 if kind == "server" else STATUS_BY_KIND[kind]
     message = f"the upstream stopped with {stop_reason!r}{suffix}"
     return ApiError(kind, message, status, code=stop_reason)
 

@@ -113,14 +113,14 @@ class FastPath(Struct, frozen=True):
     - `read`: the body, with its messages in the shared form. A message may keep the type of its own
       protocol if its JSON is the same.
     - `write`: the messages for the target.
-    - `legal_id`: the call id that the protocol accepts; equal to the argument if it is legal.
+    - `valid_id`: the call id that the protocol accepts; equal to the argument if it is valid.
 
     `read` and `write` raise `NotSimple` for anything that they cannot translate.
     """
 
     read: Callable[[bytes | str], SimpleBody]
     write: Callable[[SimpleBody, Target, Losses], list[Any]]
-    legal_id: Callable[[str], str]
+    valid_id: Callable[[str], str]
 
 
 class SimpleRequest:
@@ -155,7 +155,7 @@ def read_simple(
         return None
     try:
         simple = reader.fast_path.read(body)
-        check_results(simple.messages, writer.fast_path.legal_id)
+        check_results(simple.messages, writer.fast_path.valid_id)
     except NotSimple:
         return None
     setup = reader.decode_request(simple.setup, model)
@@ -221,7 +221,7 @@ def read_with(decode: Callable[[bytes | str], Any], body: bytes | str) -> Simple
     return SimpleBody({**setup, "messages": []}, typed_body.messages)
 
 
-def check_results(messages: Sequence[Any], legal_id: Callable[[str], str]) -> None:
+def check_results(messages: Sequence[Any], valid_id: Callable[[str], str]) -> None:
     """Raise `NotSimple` unless the results of each call directly follow it, and the target accepts
     all ids and names."""
     waiting: set[str] = set()
@@ -242,5 +242,5 @@ def check_results(messages: Sequence[Any], legal_id: Callable[[str], str]) -> No
             raise NotSimple
     if waiting or not messages or len(set(ids)) < len(ids):
         raise NotSimple
-    if list(map(legal_id, ids)) != ids or any(flat_name(name) != name for name in names):
+    if list(map(valid_id, ids)) != ids or any(flat_name(name) != name for name in names):
         raise NotSimple

@@ -9,8 +9,8 @@ from weft.model import ApiError, ErrorKind, JsonObject, Usage
 
 from .base import as_object
 from .errors import (
-    KIND_STATUS,
     NO_REASON,
+    STATUS_BY_KIND,
     STATUS_KINDS,
     error_status,
     error_text,
@@ -108,7 +108,7 @@ def decode_error(body: Any, status: int) -> ApiError:
     return ApiError(
         kind,
         message or NO_REASON,
-        status or KIND_STATUS[kind],
+        status or STATUS_BY_KIND[kind],
         None if error_type is None else str(error_type),
         None if code is None else str(code),
         None if error.get("param") is None else str(error["param"]),

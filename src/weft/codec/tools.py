@@ -39,8 +39,8 @@ from .reports import schema_path
 MAX_NAME_LENGTH = 64
 """https://platform.openai.com/docs/api-reference/chat/create#chat-create-tools"""
 
-LEGAL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-REFUSED_CHARACTER = re.compile(r"[^a-zA-Z0-9_-]")
+VALID_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+INVALID_NAME_CHARACTER = re.compile(r"[^a-zA-Z0-9_-]")
 SEPARATOR = "__"
 
 CALLABLE = frozenset({"function", "custom"})
@@ -133,10 +133,10 @@ def flat_name(name: str, namespace: str | None = None, *, with_digest: bool = Fa
     flat = name
     if namespace is not None:
         flat = f"{namespace}{'' if namespace.endswith(SEPARATOR) else SEPARATOR}{name}"
-    if not with_digest and LEGAL_NAME.fullmatch(flat):
+    if not with_digest and VALID_NAME.fullmatch(flat):
         return flat
     digest = sha256(f"{namespace}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{REFUSED_CHARACTER.sub('_', flat)[: MAX_NAME_LENGTH - 9]}_{digest}"
+    return f"{INVALID_NAME_CHARACTER.sub('_', flat)[: MAX_NAME_LENGTH - 9]}_{digest}"
 
 
 class _FlatNames:

@@ -80,7 +80,7 @@ from weft.model import (
     reminder_text,
 )
 
-from .wire import LEGAL_CALL_ID, PROTOCOL, REFUSED_IN_CALL_ID
+from .wire import INVALID_CALL_ID_CHARACTER, PROTOCOL, VALID_CALL_ID
 
 DOCUMENT_TYPES = frozenset({"application/pdf"})
 """Types of inline documents: https://platform.claude.com/docs/en/build-with-claude/files"""
@@ -376,7 +376,7 @@ class Writer:
     def call(self, block: ToolCall, position: Any) -> JsonObject:
         call_id = block.id
         if not self.native:
-            call_id = legal_id(call_id)
+            call_id = valid_id(call_id)
             if call_id is not block.id:
                 report_new_id(block.id, call_id, position, self.losses)
         body: JsonObject = {
@@ -409,7 +409,7 @@ class Writer:
     def result(self, block: ToolResult, position: Any) -> JsonObject:
         call_id = block.call_id
         if not self.native:
-            call_id = legal_id(call_id)
+            call_id = valid_id(call_id)
             if call_id is not block.call_id:
                 report_new_id(block.call_id, call_id, position, self.losses)
         content = block.content
@@ -500,13 +500,13 @@ def write_source(source: Source) -> JsonObject:
             return {"type": "file", "file_id": file_id}
 
 
-def legal_id(call_id: str) -> str:
+def valid_id(call_id: str) -> str:
     """The id if Anthropic accepts it, else an id made from it. Different ids stay different."""
     if is_plain_id(call_id):
         return call_id
-    if LEGAL_CALL_ID.match(call_id) and not has_digest(call_id):
+    if VALID_CALL_ID.match(call_id) and not has_digest(call_id):
         return call_id
-    return REFUSED_IN_CALL_ID.sub("_", with_digest(call_id))
+    return INVALID_CALL_ID_CHARACTER.sub("_", with_digest(call_id))
 
 
 def decode_common(content: list[JsonObject]) -> tuple[Block, ...] | None:
@@ -609,5 +609,5 @@ def write_common(
 
 
 def is_plain_id(call_id: str) -> bool:
-    """Whether an id has only letters, digits and underscores; faster than `LEGAL_CALL_ID`."""
+    """Whether an id has only letters, digits and underscores; faster than `VALID_CALL_ID`."""
     return call_id.isidentifier() and call_id.isascii()

@@ -31,7 +31,7 @@ from weft.codec.fast_path import (
 )
 from weft.model import JsonObject
 
-from .blocks import legal_id
+from .blocks import valid_id
 from .fields import FIELDS
 
 CacheControl = JsonObject | UnsetType | None
@@ -284,4 +284,4 @@ def _check_json_object(text: str) -> None:
         raise NotSimple
 
 
-FAST_PATH = FastPath(read, write, legal_id)
+FAST_PATH = FastPath(read, write, valid_id)

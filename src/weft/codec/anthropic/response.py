@@ -14,8 +14,8 @@ from msgspec import structs
 
 from weft.codec.base import Encoded, Locate, Losses, as_object
 from weft.codec.errors import (
-    KIND_STATUS,
     NO_REASON,
+    STATUS_BY_KIND,
     error_status,
     error_text,
     failed_stop,
@@ -63,7 +63,7 @@ from weft.model import (
 )
 
 from .blocks import Writer, decode_block
-from .wire import FAILED_STOPS, KIND_STOP_REASON, PROTOCOL, STOP_REASONS
+from .wire import FAILED_STOPS, PROTOCOL, STOP_KINDS, STOP_REASON_BY_KIND
 
 BLOCK_TYPES = {
     "text": "text",
@@ -216,7 +216,7 @@ def is_supported(block: Block, message: Message, position: tuple[int, int], loss
     return True
 
 
-EXACT_STOPS = frozenset(STOP_REASONS.values())
+EXACT_STOPS = frozenset(STOP_KINDS.values())
 """Stop kinds that this protocol can express exactly."""
 
 
@@ -285,7 +285,7 @@ def decode_stop(raw: JsonObject) -> Stop | None:
     if reason is None:
         return None
     return Stop(
-        STOP_REASONS.get(reason, "other"),
+        STOP_KINDS.get(reason, "other"),
         reason,
         optional(raw, "stop_sequence", str),
         raw.get("stop_details"),
@@ -303,7 +303,7 @@ def stop_reason(stop: Stop | None, losses: Losses, *, native: bool) -> str | Non
         return stop.raw
     reported_stop = structs.replace(stop, details=None) if refusal_explanation(stop) else stop
     report_stop(reported_stop, EXACT_STOPS, losses, "sequence")
-    return KIND_STOP_REASON[stop.kind]
+    return STOP_REASON_BY_KIND[stop.kind]
 
 
 def stop_details(stop: Stop | None) -> JsonObject | None:
@@ -328,12 +328,12 @@ TYPES: dict[str, ErrorKind] = {
     "overloaded_error": "overloaded",
 }
 
-KIND_TYPE: dict[ErrorKind, str] = {
+TYPE_BY_KIND: dict[ErrorKind, str] = {
     **{kind: name for name, kind in TYPES.items()},
     "context_length": "invalid_request_error",
 }
 
-STATUSES: dict[ErrorKind, int] = {**KIND_STATUS, "overloaded": 529}
+STATUSES: dict[ErrorKind, int] = {**STATUS_BY_KIND, "overloaded": 529}
 
 
 def decode_error(body: Any, status: int) -> ApiError:
@@ -359,7 +359,7 @@ def encode_error(error: ApiError) -> tuple[int, JsonObject]:
     Claude Code compacts when it reads "prompt is too long", so the message for a full context
     window begins with that phrase.
     """
-    error_type = error.type if error.type in TYPES else KIND_TYPE[error.kind]
+    error_type = error.type if error.type in TYPES else TYPE_BY_KIND[error.kind]
     message = error.message
     if error.kind == "context_length" and "prompt is too long" not in message.lower():
         message = f"prompt is too long: {message}"

@@ -22,7 +22,7 @@ from weft.codec.fast_path import (
 from weft.codec.repair import NO_RESULT
 
 from .fields import FIELDS
-from .messages import add_error_flag_loss, legal_id
+from .messages import add_error_flag_loss, valid_id
 
 
 class Developer(Shape, tag="developer", tag_field="role"):
@@ -85,4 +85,4 @@ def write(simple: SimpleBody, target: Target, losses: Losses) -> list[Any]:
     return simple.messages
 
 
-FAST_PATH = FastPath(read, write, legal_id)
+FAST_PATH = FastPath(read, write, valid_id)

@@ -74,7 +74,7 @@ from .blocks import (
 )
 from .wire import (
     AUDIO_FORMATS,
-    CALL_ID_LENGTH,
+    MAX_CALL_ID_LENGTH,
     PROTOCOL,
     REASONING_DETAILS,
     REASONING_SIGNATURE,
@@ -477,7 +477,7 @@ class Writer:
             written = block
             if isinstance(block, ToolCall):
                 has_call = True
-                written = self._legal_call(block, position)
+                written = self._valid_call(block, position)
             elif has_call and isinstance(block, TEXT_BLOCKS):
                 self.losses.add(position, "text_after_call_moved")
             elif isinstance(block, Audio) and block.ext is not None:
@@ -492,7 +492,7 @@ class Writer:
             body["content"] = None if body.keys() - {"role"} else ""
         return _with_members(body, turn.message)
 
-    def _legal_call(self, block: ToolCall, position: Position) -> ToolCall:
+    def _valid_call(self, block: ToolCall, position: Position) -> ToolCall:
         """The call with an id and arguments that OpenAI accepts; every change is reported."""
         if block.namespace is not None:
             self.losses.add(position, "namespace_flattened", block.namespace)
@@ -506,11 +506,11 @@ class Writer:
         return structs.replace(block, id=call_id, arguments=arguments, ext=ext)
 
     def _written_id(self, call_id: str, position: Position) -> str:
-        """Like `legal_id`; a new id is reported."""
-        legal = legal_id(call_id)
-        if legal != call_id:
-            report_new_id(call_id, legal, position, self.losses)
-        return legal
+        """Like `valid_id`; a new id is reported."""
+        valid = valid_id(call_id)
+        if valid != call_id:
+            report_new_id(call_id, valid, position, self.losses)
+        return valid
 
     def _write_result(
         self, block: ToolResult, position: Position, moved_media: list[Block]
@@ -529,7 +529,7 @@ class Writer:
                 media.append(converted)
                 self.losses.add(part_position, "result_media_moved", self._name(converted))
         if media:
-            moved_media.append(Text(f"[from the result of {legal_id(block.call_id)}]"))
+            moved_media.append(Text(f"[from the result of {valid_id(block.call_id)}]"))
             moved_media += media
         form = block.form if len(texts) == len(block.content) else ""
         if form == "list" and not texts:
@@ -661,7 +661,7 @@ def _write_common_answer(turn: Turn) -> list[JsonObject] | None:
         if type(block) is not ToolCall or block.ext is not None or block.custom:
             return None
         call_id = block.id
-        if block.namespace is not None or not block.arguments or legal_id(call_id) != call_id:
+        if block.namespace is not None or not block.arguments or valid_id(call_id) != call_id:
             return None
         function = {"name": block.name, "arguments": block.arguments}
         calls.append({"id": call_id, "type": "function", "function": function})
@@ -681,7 +681,7 @@ def _write_common_results(turn: Turn, losses: Losses) -> list[JsonObject] | None
         if type(block) is not ToolResult:
             return None
         texts, call_id = plain_texts(block.content), block.call_id
-        if not texts or legal_id(call_id) != call_id:
+        if not texts or valid_id(call_id) != call_id:
             return None
         content = texts[0] if len(texts) == 1 and block.form != "list" else _text_parts(texts)
         messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
@@ -714,6 +714,6 @@ def add_error_flag_loss(
     losses.add(position, "error_flag_dropped", "true" if is_error else "false", level)
 
 
-def legal_id(call_id: str) -> str:
+def valid_id(call_id: str) -> str:
     """The id if OpenAI accepts its length, else a shorter one."""
-    return fitting_id(call_id, CALL_ID_LENGTH)
+    return fitting_id(call_id, MAX_CALL_ID_LENGTH)

@@ -73,10 +73,9 @@ from .messages import (
 )
 from .wire import (
     DECODED_MEMBERS,
-    LEGAL_PARTICIPANT,
-    MAX_PARTICIPANT_LENGTH,
+    INVALID_PARTICIPANT_NAME_CHARACTER,
+    MAX_PARTICIPANT_NAME_LENGTH,
     PROTOCOL,
-    REFUSED_IN_NAMES,
 )
 
 
@@ -330,7 +329,7 @@ def encode_request(request: Request, target: Target) -> Encoded:
         # Servers without custom tools have no `allowed_tools` either: OpenAI added both at once.
         has_custom = target.model.custom_tools
         request, renamed_tools = flatten_tools(request, losses, custom=has_custom, namespaces=False)
-        request = _with_legal_names(request, losses)
+        request = _with_valid_names(request, losses)
         if not has_custom:
             request, allowed = take_allowed_names(request, losses)
     tools = write_tools(request, allowed, losses)
@@ -342,20 +341,23 @@ def encode_request(request: Request, target: Target) -> Encoded:
     return Encoded(body, losses.items, renamed_tools)
 
 
-def _with_legal_names(request: Request, losses: Losses) -> Request:
+def _with_valid_names(request: Request, losses: Losses) -> Request:
     """The request with names of participants that OpenAI accepts; an empty name is left out."""
     changed: dict[int, Message] = {}
     for number, message in enumerate(request.messages):
         name = message.name
-        if name is None or LEGAL_PARTICIPANT.fullmatch(name):
+        if name is None:
             continue
-        legal = REFUSED_IN_NAMES.sub("_", name)[:MAX_PARTICIPANT_LENGTH] or None
+        limit = MAX_PARTICIPANT_NAME_LENGTH
+        valid = INVALID_PARTICIPANT_NAME_CHARACTER.sub("_", name)[:limit] or None
+        if valid == name:
+            continue
         losses.add(
             f"{losses.path((number,))}.name",
             "participant_name_changed",
-            f"{name[:MAX_PARTICIPANT_LENGTH]} -> {legal or ''}",
+            f"{name[:limit]} -> {valid or ''}",
         )
-        changed[number] = structs.replace(message, name=legal)
+        changed[number] = structs.replace(message, name=valid)
     if not changed:
         return request
     messages = tuple(changed.get(n, message) for n, message in enumerate(request.messages))

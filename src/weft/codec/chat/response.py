@@ -52,14 +52,14 @@ from weft.model import (
 
 from .messages import decode_message, own_members, write_assistant
 from .wire import (
-    COMPLETION,
+    COMPLETION_OBJECT,
     FAILED_STOPS,
-    FINISH_REASONS,
     HIDDEN,
-    KIND_FINISH_REASON,
     PROTOCOL,
     REASONING_DETAILS,
     REASONING_SIGNATURE,
+    STOP_KINDS,
+    STOP_REASON_BY_KIND,
     THINKING_MEMBERS,
 )
 
@@ -191,7 +191,7 @@ def _unmapped_members(
 ) -> JsonObject:
     """The members of a body without a field in `Response`, by path."""
     members_by_path = {key: value for key, value in body.items() if key not in ENVELOPE}
-    if members_by_path.get("object") == COMPLETION:
+    if members_by_path.get("object") == COMPLETION_OBJECT:
         del members_by_path["object"]
     if "usage" in body and body["usage"] is None:
         members_by_path["usage"] = None
@@ -263,7 +263,7 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
     choice: JsonObject = {"index": 0, "message": answer_message}
     body: JsonObject = {
         "id": "chatcmpl-weft" if response.id is None else response.id,
-        "object": COMPLETION,
+        "object": COMPLETION_OBJECT,
     }
     if native:
         if response.stop is not None and response.stop.raw is not None:
@@ -420,7 +420,7 @@ def decode_stop(reason: Any, *, has_calls: bool, refused: bool = False) -> Stop:
     Some servers send no reason, or `stop`, for an answer with tool calls; its kind is `tool`.
     OpenAI sends `stop` for a refusal; its kind is `refusal`.
     """
-    kind = FINISH_REASONS.get(str(reason), "other") if reason else "end"
+    kind = STOP_KINDS.get(str(reason), "other") if reason else "end"
     if kind == "end":
         if has_calls:
             kind = "tool"
@@ -444,4 +444,4 @@ def finish_reason(
     if declined_in_text(stop, refused=refused):
         return "stop"
     report_stop(stop, EXACT_STOPS, losses)
-    return KIND_FINISH_REASON[stop.kind]
+    return STOP_REASON_BY_KIND[stop.kind]

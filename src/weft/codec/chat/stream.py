@@ -70,7 +70,7 @@ from .response import (
     is_supported,
     thinking_member,
 )
-from .wire import CHUNK, PROTOCOL, REASONING_DETAILS, REASONING_SIGNATURE, THINKING_MEMBERS
+from .wire import CHUNK_OBJECT, PROTOCOL, REASONING_DETAILS, REASONING_SIGNATURE, THINKING_MEMBERS
 
 DONE = "[DONE]"
 
@@ -645,7 +645,7 @@ class StreamEncoder:
     def _envelope(self) -> JsonObject:
         return {
             "id": self._id,
-            "object": CHUNK,
+            "object": CHUNK_OBJECT,
             "created": self._created,
             "model": self._model,
         }

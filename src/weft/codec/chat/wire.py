@@ -11,28 +11,32 @@ from weft.model import ErrorKind, StopKind
 
 PROTOCOL = "openai-chat"
 
-CHUNK = "chat.completion.chunk"
-COMPLETION = "chat.completion"
+COMPLETION_OBJECT = "chat.completion"
+CHUNK_OBJECT = "chat.completion.chunk"
+"""The values of the member `object`: of a complete answer, and of each chunk of a stream."""
 
 DECODED_MEMBERS = frozenset({"model", "messages"})
-"""Members that are decoded completely. `Request.raw` keeps all others, except a `tools` list with
-items."""
+"""Members that `Request.raw` does not keep, because they are decoded completely. A `tools` list
+with items is not kept either: each `Tool` keeps its own definition. An empty list is kept."""
 
-CALL_ID_LENGTH = 40
-"""The maximum length of a call id; longer ones are refused ("string too long")."""
+MAX_CALL_ID_LENGTH = 40
+"""Longer call ids are refused ("string too long")."""
 
-MAX_PARTICIPANT_LENGTH = 64
-LEGAL_PARTICIPANT = re.compile(r"[^\s<|\\/>]{1,64}")
-REFUSED_IN_NAMES = re.compile(r"[\s<|\\/>]")
-"""What OpenAI requires of a message's `name`: "Expected a string that matches the pattern
-'^[^\\s<|\\\\/>]+$'", at most 64 characters
-(https://community.openai.com/t/invalid-messages-name/950286)."""
+# OpenAI's rule for the `name` of a message, which is the name of a participant: "Expected a string
+# that matches the pattern '^[^\s<|\\/>]+$'", at most 64 characters
+# (https://community.openai.com/t/invalid-messages-name/950286).
+MAX_PARTICIPANT_NAME_LENGTH = 64
+INVALID_PARTICIPANT_NAME_CHARACTER = re.compile(r"[\s<|\\/>]")
 
-THINKING_MEMBERS = ("reasoning_content", "reasoning", "reasoning_text")
-"""The members in which servers send thinking: DeepSeek; OpenRouter and Groq; Copilot."""
+THINKING_MEMBERS = (
+    "reasoning_content",  # DeepSeek
+    "reasoning",  # OpenRouter, Groq
+    "reasoning_text",  # Copilot
+)
+"""The members in which servers send thinking. Weft writes the first one by default."""
 
 HIDDEN = "hidden"
-"""In place of a member's name: the client does not get the thinking."""
+"""The value of `ThinkingMember` for clients that get no thinking."""
 
 REASONING_SIGNATURE = "reasoning_opaque"
 """The member for the signature of thinking: Copilot."""
@@ -40,15 +44,16 @@ REASONING_SIGNATURE = "reasoning_opaque"
 REASONING_DETAILS = "reasoning_details"
 """The member for thinking in pieces, with signatures: OpenRouter."""
 
-FINISH_REASONS: dict[str, StopKind] = {
+STOP_KINDS: dict[str, StopKind] = {
     "stop": "end",
     "length": "length",
     "tool_calls": "tool",
     "function_call": "tool",
     "content_filter": "filter",
 }
+"""The stop kind of each `finish_reason`."""
 
-KIND_FINISH_REASON: dict[StopKind, str] = {
+STOP_REASON_BY_KIND: dict[StopKind, str] = {
     "end": "stop",
     "length": "length",
     "tool": "tool_calls",
@@ -59,17 +64,21 @@ KIND_FINISH_REASON: dict[StopKind, str] = {
     "context": "length",
     "other": "stop",
 }
+"""The `finish_reason` for each stop kind."""
 
 FAILED_STOPS: dict[str, ErrorKind] = {
+    # vLLM: https://github.com/vllm-project/vllm/issues/57082
+    # SGLang: https://github.com/sgl-project/sglang/pull/6693
     "abort": "server",
+    # OpenRouter: https://openrouter.ai/docs/api-reference/overview#finish-reason
+    # Mistral: https://docs.mistral.ai/api/#tag/chat
     "error": "server",
+    # DeepSeek: https://api-docs.deepseek.com/api/create-chat-completion
     "insufficient_system_resource": "overloaded",
+    # GLM: https://docs.z.ai/api-reference/llm/chat-completion
     "network_error": "server",
 }
-"""Finish reasons that mean a failure, of vLLM and SGLang, OpenRouter and Mistral, DeepSeek, GLM:
-https://openrouter.ai/docs/api-reference/overview#finish-reason
-https://docs.mistral.ai/api/#tag/chat
-https://api-docs.deepseek.com/api/create-chat-completion
-https://docs.z.ai/api-reference/llm/chat-completion"""
+"""Finish reasons that mean a failure."""
 
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mp3": "mp3", "audio/mpeg": "mp3"}
+"""The `format` of an `input_audio` part, by media type."""

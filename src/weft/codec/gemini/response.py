@@ -28,8 +28,8 @@ from typing import Any, cast
 
 from weft.codec.base import Encoded, Locate, Losses, as_object
 from weft.codec.errors import (
-    KIND_STATUS,
     NO_REASON,
+    STATUS_BY_KIND,
     STATUS_KINDS,
     error_status,
     error_text,
@@ -72,9 +72,9 @@ from .wire import (
     EXACT_STOPS,
     FAILED_STOPS,
     FAILED_WITHOUT_CALL,
-    FINISH_REASONS,
-    KIND_FINISH_REASON,
     PROTOCOL,
+    STOP_KINDS,
+    STOP_REASON_BY_KIND,
 )
 
 
@@ -365,7 +365,7 @@ def decode_stop(candidate: JsonObject, called: bool) -> Stop | None:
     reason = candidate.get("finishReason")
     if not isinstance(reason, str):
         return None
-    kind = FINISH_REASONS.get(reason, "other")
+    kind = STOP_KINDS.get(reason, "other")
     if called and kind == "end":
         kind = "tool"
     return Stop(kind, reason, details=candidate.get("finishMessage"))
@@ -383,9 +383,9 @@ def finish_reason(stop: Stop) -> str:
     """The original reason of a Gemini answer, else the nearest one."""
     reason = stop.raw or ""
     # Gemini's reasons are in capitals. `STOP` means `end`, but Gemini sends it for tool calls, too.
-    if reason.isupper() and FINISH_REASONS.get(reason, "other") in (stop.kind, "end"):
+    if reason.isupper() and STOP_KINDS.get(reason, "other") in (stop.kind, "end"):
         return reason
-    return KIND_FINISH_REASON[stop.kind]
+    return STOP_REASON_BY_KIND[stop.kind]
 
 
 def _sum(first: int | None, second: int | None) -> int | None:
@@ -412,7 +412,7 @@ STATUSES: dict[str, ErrorKind] = {
 }
 """https://github.com/googleapis/googleapis/blob/master/google/rpc/code.proto"""
 
-KIND_STATUS_NAME: dict[ErrorKind, str] = {
+STATUS_NAME_BY_KIND: dict[ErrorKind, str] = {
     "invalid_request": "INVALID_ARGUMENT",
     "context_length": "INVALID_ARGUMENT",
     "too_large": "INVALID_ARGUMENT",
@@ -457,7 +457,7 @@ def decode_error(body: Any, status: int) -> ApiError:
     return ApiError(
         kind,
         message,
-        status or KIND_STATUS[kind],
+        status or STATUS_BY_KIND[kind],
         status_name if isinstance(status_name, str) else None,
         param=_invalid_field(details),
         ext={PROTOCOL: other_members} if other_members else None,
@@ -489,7 +489,7 @@ def encode_error(error: ApiError) -> tuple[int, JsonObject]:
     message = error.message
     if error.kind == "context_length" and "token count" not in message:
         message = f"{TOO_LONG}: {message}"
-    status_name = error.type if error.type in STATUSES else KIND_STATUS_NAME[error.kind]
+    status_name = error.type if error.type in STATUSES else STATUS_NAME_BY_KIND[error.kind]
     body: JsonObject = {"code": status, "message": message, "status": status_name, **other_members}
     if error.param is not None and "details" not in body:
         violation = {"field": error.param, "description": error.message}

@@ -8,7 +8,8 @@ FORM = "@form"
 """The key in `Request.raw` for the original spelling of a body. It is never sent."""
 
 DECODED_MEMBERS = frozenset({"contents", "systemInstruction", "system_instruction", "tools", FORM})
-"""Members that are decoded completely. `Request.raw` keeps all others."""
+"""Members that `Request.raw` does not keep, because they are decoded completely. Only nulls are
+kept."""
 
 ROLES = {"user": "user", "model": "assistant", "function": "user"}
 GEMINI_ROLES = {"user": "user", "assistant": "model", "tool": "user"}
@@ -20,7 +21,7 @@ PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
 """The signature for calls of other models, if the target requires one:
 https://ai.google.dev/gemini-api/docs/thought-signatures"""
 
-FINISH_REASONS: dict[str, StopKind] = {
+STOP_KINDS: dict[str, StopKind] = {
     "STOP": "end",
     "MAX_TOKENS": "length",
     "SAFETY": "filter",
@@ -33,8 +34,8 @@ FINISH_REASONS: dict[str, StopKind] = {
     "IMAGE_PROHIBITED_CONTENT": "filter",
     "IMAGE_RECITATION": "filter",
 }
-"""https://ai.google.dev/api/generate-content#FinishReason; all other reasons are decoded
-to `other`."""
+"""The stop kind of each `finishReason`; all others are decoded to `other`:
+https://ai.google.dev/api/generate-content#FinishReason"""
 
 FAILED_STOPS: dict[str, ErrorKind] = {
     "MALFORMED_FUNCTION_CALL": "server",
@@ -50,7 +51,7 @@ FAILED_WITHOUT_CALL: dict[str, ErrorKind] = {
 """Finish reasons that mean a failure only if the answer contains no call. If it contains one, the
 client can handle it."""
 
-KIND_FINISH_REASON: dict[StopKind, str] = {
+STOP_REASON_BY_KIND: dict[StopKind, str] = {
     "end": "STOP",
     "tool": "STOP",
     "sequence": "STOP",
@@ -61,6 +62,7 @@ KIND_FINISH_REASON: dict[StopKind, str] = {
     "pause": "OTHER",
     "other": "OTHER",
 }
+"""The `finishReason` for each stop kind."""
 
 EXACT_STOPS: frozenset[StopKind] = frozenset({"end", "tool", "length", "filter"})
 """Stop kinds that this protocol can express exactly, with the parts of the answer."""

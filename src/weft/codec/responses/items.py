@@ -65,7 +65,7 @@ from weft.model import (
 )
 
 from .blocks import INPUT, OUTPUT, decode_content, write_content, write_part
-from .wire import CALL_ID_LENGTH, PROTOCOL
+from .wire import MAX_CALL_ID_LENGTH, PROTOCOL
 
 # The members that a decoder reads, by type of item.
 MESSAGE = frozenset({"role", "content"})
@@ -613,10 +613,10 @@ class Writer:
 
     def _legal_id(self, call_id: str, position: Position) -> str:
         """The id, shortened if it is too long; a new id is reported."""
-        legal = call_id if self.native else legal_id(call_id)
-        if legal != call_id:
-            report_new_id(call_id, legal, position, self.losses)
-        return legal
+        valid = call_id if self.native else valid_id(call_id)
+        if valid != call_id:
+            report_new_id(call_id, valid, position, self.losses)
+        return valid
 
     def result(self, block: ToolResult, position: Position) -> JsonObject:
         """A call's result. The protocol has no error flag, so `is_error` is reported as lost."""
@@ -775,7 +775,7 @@ def _write_assistant(turn: Turn, last_role: str, losses: Losses) -> list[JsonObj
             continue
         if type(block) is not ToolCall or block.ext is not None or block.custom:
             return None
-        if block.namespace is not None or legal_id(block.id) != block.id:
+        if block.namespace is not None or valid_id(block.id) != block.id:
             return None
         items.append(
             {
@@ -807,7 +807,7 @@ def _write_results(turn: Turn, losses: Losses) -> list[JsonObject] | None:
         if block.ext is not None or block.name is not None or block.custom:
             return None
         texts, call_id = plain_texts(block.content), block.call_id
-        if not texts or legal_id(call_id) != call_id:
+        if not texts or valid_id(call_id) != call_id:
             return None
         output = texts[0] if len(texts) == 1 and block.form != "list" else _text_parts(texts)
         items.append({"type": "function_call_output", "call_id": call_id, "output": output})
@@ -829,6 +829,6 @@ def report_error_flag(position: Position, is_error: bool, losses: Losses) -> Non
         losses.add(position, "error_flag_dropped", "false", "form")
 
 
-def legal_id(call_id: str) -> str:
+def valid_id(call_id: str) -> str:
     """The id within the length limit."""
-    return fitting_id(call_id, CALL_ID_LENGTH)
+    return fitting_id(call_id, MAX_CALL_ID_LENGTH)

@@ -70,7 +70,7 @@ from weft.model import (
 from .blocks import INPUT, part_name, write_content
 from .fields import ABSENT, FIELDS, decode_params, encode_params
 from .items import CHECKS, Writer, decode_items, reasoning
-from .wire import PROTOCOL
+from .wire import DECODED_MEMBERS, PROTOCOL
 
 NAMESPACED = f"{PROTOCOL}:namespace"
 """The key in `Tool.raw` for a definition inside a namespace."""
@@ -164,10 +164,6 @@ def _format_member(tool: Tool) -> JsonObject:
         return {}
     return {"format": chat_format if grammar is None else {"type": "grammar", **grammar}}
 
-
-DECODED_MEMBERS = frozenset({"model", "input", "instructions"})
-"""Members that are decoded completely. `Request.raw` keeps all others, except a `tools` list with
-items."""
 
 ADDITIONAL = f"{PROTOCOL}:additional_tools"
 """The key in `Tool.raw` for a definition inside an `additional_tools` item."""

@@ -62,10 +62,10 @@ from .items import Writer, decode_output_item, item_members, reasoning
 from .wire import (
     DEFAULT_ID,
     FAILED_STOPS,
-    INCOMPLETE_REASONS,
-    KIND_INCOMPLETE_REASON,
     POLICIES,
     PROTOCOL,
+    STOP_KINDS,
+    STOP_REASON_BY_KIND,
     item_id,
 )
 
@@ -222,7 +222,7 @@ def _stop_path(stop: Stop | None) -> str:
         return "status"
     if stop.raw in POLICIES and stop.details is not None:
         return "error"
-    return "incomplete_details.reason" if stop.raw in INCOMPLETE_REASONS else "status"
+    return "incomplete_details.reason" if stop.raw in STOP_KINDS else "status"
 
 
 def _part_path(blocks: Sequence[Block], number: int) -> str:
@@ -396,7 +396,7 @@ def decode_stop(response: JsonObject, *, called: bool, refused: bool) -> Stop | 
         refusal_details = {"category": POLICIES[code], "explanation": error.get("message")}
         return Stop("refusal", code, details=refusal_details)
     if status == "incomplete":
-        return Stop(INCOMPLETE_REASONS.get(str(reason), "other"), reason or status)
+        return Stop(STOP_KINDS.get(str(reason), "other"), reason or status)
     return Stop("other", str(status))
 
 
@@ -420,7 +420,7 @@ def encode_status(
     if stop is not None and declined_in_text(stop, refused=refused):
         return "completed", None
     report_stop(stop, EXACT_STOPS, losses)
-    reason = KIND_INCOMPLETE_REASON.get(stop.kind) if stop is not None else None
+    reason = STOP_REASON_BY_KIND.get(stop.kind) if stop is not None else None
     return ("completed", None) if reason is None else ("incomplete", {"reason": reason})
 
 

@@ -4,21 +4,27 @@ from weft.model import ErrorKind, StopKind
 
 PROTOCOL = "openai-responses"
 
-CALL_ID_LENGTH = 64
-"""The maximum length of a `call_id`: https://platform.openai.com/docs/guides/function-calling"""
+DECODED_MEMBERS = frozenset({"model", "input", "instructions"})
+"""Members that `Request.raw` does not keep, because they are decoded completely. It only notes the
+original form of `input` and `instructions`. A `tools` list with items is not kept either: each
+`Tool` keeps its own definition. An empty list is kept."""
 
-INCOMPLETE_REASONS: dict[str, StopKind] = {
+MAX_CALL_ID_LENGTH = 64
+"""https://platform.openai.com/docs/guides/function-calling"""
+
+STOP_KINDS: dict[str, StopKind] = {
     "max_output_tokens": "length",
     "content_filter": "filter",
 }
-"""Values of `incomplete_details.reason`."""
+"""The stop kind of each `incomplete_details.reason`."""
 
-KIND_INCOMPLETE_REASON: dict[StopKind, str] = {
+STOP_REASON_BY_KIND: dict[StopKind, str] = {
     "length": "max_output_tokens",
     "context": "max_output_tokens",
     "filter": "content_filter",
     "refusal": "content_filter",
 }
+"""The `incomplete_details.reason` for each stop kind; an answer with another kind is complete."""
 
 FAILED_STOPS: dict[str, ErrorKind] = {"failed": "server", "cancelled": "server"}
 """Values of `status` that mean a failure. `queued` and `in_progress` mean that the answer is still
