@@ -5,10 +5,10 @@ All measures compare strings; no model judges anything.
 *Needed names* are the identifiers in the arguments of later calls that occurred before the cut.
 
 - `names`: the share of them that the context contains
-- `line`: the context has a verbatim source line with the name and at least one more word
-- `latest`: that line is the one of its last mention before the cut
-- `calls`: the share of later calls whose addressing arguments (path, command, pattern) only have
-  names that the context contains; calls without a needed name are not counted
+- `line`: the share that occurs in a copied line of the context, with at least one other word
+- `latest`: the share for which this line is the last line before the cut that mentions the name
+- `calls`: the share of later calls for which the context contains every name in the path, command
+  or pattern; calls without a needed name are not counted
 - `recall`, `bm25`: the same, or the missing names are in one answer of `recall` (or of plain BM25)
   to what the agent and the user said before the call
 """
