@@ -97,9 +97,10 @@ OTHER_NAMES = {
     "Permission": "The answer to a `ToolRequest`: {values}.",
     "RECALL_TOOL": "The `ToolDefinition` of the agent's `recall` tool.",
     "SystemPolicy": "What happens to later system messages (those after the leading ones)."
-    " `inline`: they stay in place. `demote`: they become `user` messages. `merge`: all system"
-    " messages are joined into one at the start. `auto`: they stay in place where the target"
-    " accepts them, and become `user` messages elsewhere.",
+    " `inline`: they stay in place, unless the protocol has no place for them. `demote`: they"
+    " become `user` messages. `merge`: all system messages are joined into one at the start."
+    " `auto`: they stay in place where the target accepts them, and become `user` messages"
+    " elsewhere.",
     "ThinkingMember": "The member that shows another vendor's thinking to a Chat Completions"
     " client: {values}.",
 }
