@@ -74,23 +74,25 @@ class Confirm(Struct, frozen=True):
 class Compaction(Struct, frozen=True, kw_only=True):
     """Settings of automatic compaction.
 
-    - `by`: the model that writes the summaries, by name or as an asker (default: the agent's own),
-      with `prompt`.
+    - `by`: the model that writes the summaries: a name or an `Asker` (default: the agent's own
+      model). `prompt`: the instructions for it.
     - `reserve`: tokens of the window kept free for answers.
     - `target`: how much of the space for messages a compaction leaves filled, from 0 to 1. The
       space is the window without `reserve` and the tool definitions.
     - `chunk`: the most tokens summarised by one request.
-    - `verbatim`: the share of the target for old turns that stay verbatim; `scorer` ranks them.
+    - `verbatim`: how much of the target size old turns that stay verbatim may use, from 0 to 1.
+      `scorer` decides which turns are the most important.
     - `timeout`: seconds for one summary request (`None`: no limit).
     - `retries`: how often a failed summary request is repeated (default: as often as the agent's
-      own requests). An asker in `by` has its own policy.
+      own requests). An `Asker` in `by` has its own policy.
     - `failures`, `pause`: after `failures` failures in a row, the next `pause` compactions use no
       model.
     - `clip`: how many batches of a summary are shown, the oldest and the newest.
-    - `compact_context`: offer the tool `compact_context`, with which the model has the thread
-      compacted at once, without writing the summary itself.
-    - `live_prefix`: ask for the summary on top of the live request, with its tools and messages,
-      so that most of it comes from the vendor's cache. Only without `by`.
+    - `compact_context`: offer the tool `compact_context`. When the model calls it, Weft compacts
+      the thread at once; the model does not write the summary in the call.
+    - `live_prefix`: ask for the summary in a continuation of the conversation: the tools and
+      messages of the agent's next request, and then the instruction to summarise. So most of the
+      request is in the vendor's cache. Only without `by`.
     - `confirm`: called before every automatic compaction. If it returns False, the request is sent
       uncompacted.
     """
@@ -336,7 +338,7 @@ class AutoCompactor:
             flow.close()
 
     def _live_request_if_used(self) -> Request | None:
-        """The request that the agent would send now, if summaries are asked for on top of it."""
+        """The request that the agent would send now, if requests for summaries continue it."""
         if not self.settings.live_prefix or self.summariser is not None:
             return None
         return None if self.live_request is None else self.live_request()

@@ -110,10 +110,11 @@ class SummaryBatch(Struct, frozen=True):
 
 
 class Clip(Struct, frozen=True):
-    """How many batches a summary shows: the `first` and the `last` ones.
+    """How many batches a summary shows: the first `first` and the last `last` ones.
 
-    If there are more than `most` (`first`, `last` and `spare` together), those in the middle are
-    summarised again.
+    Of the batches between these, it shows only their number and the user's rules in them. If there
+    are more than `most` batches (`first` + `last` + `spare`), those between are summarised again as
+    one.
     """
 
     first: int = 2

@@ -167,7 +167,7 @@ def max_task_tokens(model: Model) -> int:
 
 
 def live_request(live: Request, *, limit: int, task: str = "") -> Request:
-    """The live request, extended by one message that asks for a summary.
+    """The agent's next request, extended by one message that asks for a summary.
 
     The vendor has cached everything before that message, so only the message costs the full price.
     The summary is then about the whole request, also about messages that stay verbatim.

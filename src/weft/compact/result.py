@@ -167,7 +167,11 @@ def _describe_reasons(rows: Sequence[Row], after: Mapping[Id, Row]) -> dict[int,
 
 
 class SystemMessage(Struct, frozen=True):
-    """An event of the session, for listeners; no model sees it."""
+    """An event about a thread, such as the start of a compaction.
+
+    `Agent.run` yields it, and the functions that were added with `Thread.listen` get it. It is not
+    a message with the role `system`, and no model sees it.
+    """
 
     subtype: str
     data: dict[str, Any]
@@ -230,13 +234,14 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     """The result of a compaction; `str()` is one line. Ids are in hex.
 
     - `ranges`: what was replaced; `pins`: pinned messages inside that range, which stay.
-    - `commit`: absent for a preview, and if nothing had to change.
+    - `commit`: the id of the new commit; `None` for a preview, and if nothing had to change.
     - `rows`: what the thread compiles to afterwards, including hidden rows.
     - `dropped_calls`: open calls that were removed; do not commit their results any more.
     - `cache_lost`: tokens that a prompt cache has to read again.
-    - `method`: how the summary was made: by a `model`, as a `shorter` one by the model, as an
-      `extract` of the messages, or as a `cut` (one line with the number of removed messages). With
-      `thin`, there is no summary: long tool results were shortened.
+    - `method`: how the thread was shortened. `model`: with a summary by the model. `shorter`: with
+      a summary by the model at the second attempt, of half the size. `extract`: with lines copied
+      from the messages. `cut`: with one line that says how many messages were removed. `thin`:
+      without a summary; long tool results were shortened.
     - `failures`: the methods that failed before it.
     - `thinned`: unread tool results that were shortened.
     - `changes`: what a preview does to each message, and why. Empty after a compaction.
@@ -247,7 +252,8 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     - `dropped`: sentences that were removed because they only contain invented names.
     - `marked`: names in the summary that the source does not have; the summary marks them as
       unverified.
-    - `names_added`: names that were added; `names_left`: names without room, which `recall` finds.
+    - `names_added`: how many missing names were added to the summary.
+    - `names_left`: how many missing names did not fit. `recall` finds them.
     - `cost`: dollars, if the catalogue has a price.
 
     A preview asks no model, so `tokens_after` is then an upper bound.

@@ -114,8 +114,9 @@ class SummaryJob(Struct, frozen=True, kw_only=True):
     - `total_limit`: the maximum tokens of all summaries together.
     - `retain`: texts that the summary must contain.
     - `brief`: this is another attempt, after a summary that was too long or unusable.
-    - `live`: the request that the agent would send next. If it is set, the summary is first asked
-      for on top of it, so that the vendor's cache is used.
+    - `live`: the request that the agent would send next. If it is set, the first request for a
+      summary is this request with the instruction to summarise at its end, so that the vendor's
+      cache is used.
     - `task`: what the work is for, from `describe_task`, and its size in tokens.
     """
 
@@ -242,7 +243,8 @@ class Summariser:
         )
 
     def summarise_chunks(self) -> Generator[SummaryRequest, Answer, None]:
-        """Add one batch for all rows on top of the live request, or else one for each chunk."""
+        """Add one batch for all rows if the agent's next request can be continued, or else one for
+        each chunk."""
         if self.job.live is not None and not self.job.brief:
             has_summary = yield from self._summarise_live(self.job.live)
             if has_summary:
@@ -276,7 +278,7 @@ class Summariser:
             chunks_left = chunks_left[1:]
 
     def _summarise_live(self, live: Request) -> Generator[SummaryRequest, Answer, bool]:
-        """Add one batch for all rows, asked for on top of the live request.
+        """Add one batch for all rows; asks for it in a continuation of the agent's next request.
 
         Returns `False` if the request or the answer was too long.
         """

@@ -37,7 +37,10 @@ _MARKER = lazy_pattern(rf"<checkpoint:([a-z0-9]{{{ID_LENGTH}}})>")
 
 @checked_function
 def generate_checkpoint_id(parent: str, text: str, taken: Set[str]) -> str:
-    """A checkpoint id for a turn with this text after `parent`; never one of `taken`."""
+    """A checkpoint id, computed from the id of the parent commit and the text of the message.
+
+    It is never one of `taken`.
+    """
     position = f"{len(parent)}:{parent}{text}".encode("utf-8", "surrogatepass")
     counter = 0
     while True:
@@ -121,7 +124,10 @@ class ToolDefinition(Struct, frozen=True):
         }
 
     def to_responses(self) -> JsonObject:
-        """For `tools` of Responses; not strict, because strict mode requires every member."""
+        """For `tools` of Responses.
+
+        It is not strict, because strict mode allows no optional properties.
+        """
         return {
             "type": "function",
             "name": self.name,

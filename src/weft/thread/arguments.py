@@ -23,16 +23,17 @@ class CompactOptions(Struct, frozen=True, kw_only=True):
 
     - `first`, `last`: the ids of the first and the last message to replace. Without `first` the
       range begins after the system messages, without `last` it ends with the thread.
-    - `limit`: a larger budget, for unread tool results: they are shortened only if the thread
-      would exceed this one too.
-    - `verbatim`: tokens of folded messages that stay verbatim, the most important by `scorer`.
+    - `limit`: a second, larger budget, for messages that must stay and do not fit `budget`. Unread
+      tool results are shortened only if they do not fit `limit` either.
+    - `verbatim`: how many tokens of old messages stay verbatim instead of being folded. `scorer`
+      decides which messages are the most important.
     - `chunk`: the most tokens in one request for a summary.
     - `clip`: how many batches the summary shows before those in the middle are summarised again.
     - `force`: write the summary even if it saves nothing.
     - `fallback`: continue without the model if it fails; by default only with a `budget`.
     - `count`: counts the tokens of a message; by default the thread's own tokenizer.
-    - `live`: the agent's next request. The summary is asked for on top of it, so that the vendor's
-      cache of that request is used.
+    - `live`: the agent's next request. If it is set, the request for a summary is this request with
+      the instruction to summarise at its end, so that the vendor's cache is used.
     """
 
     budget: int | None = None
