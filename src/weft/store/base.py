@@ -315,7 +315,10 @@ class Store(Protocol):
     def read_ref(self, thread: str, name: str) -> Id | None: ...
 
     def land(self, thread: str, landing: Landing) -> None:
-        """Write everything, or raise `RefMoved` if `old` is no longer the head."""
+        """Write everything in the landing and move its ref from `old` to `new`, in one transaction.
+
+        Raises `RefMoved`, and writes nothing, if the ref no longer points to `old`.
+        """
         ...
 
     def walk(
@@ -328,29 +331,33 @@ class Store(Protocol):
         limit: int | None = None,
         excluding: Sequence[bytes] = (),
     ) -> list[Step]:
-        """The chain of first parents down from `head`, oldest first, above depth `after`.
+        """The commits from `head` along first parents, oldest first.
 
-        `until` is the largest depth to read. With `limit`, only that many of the newest commits are
-        read. Commits whose `data` is in `excluding` are left out.
+        Only commits with a depth greater than `after`, and of at most `until`, are read. With
+        `limit`, only that many of the newest of them are read. Commits whose stored bytes
+        (`CommitRecord.data`) are in `excluding` are left out.
         """
         ...
 
     def walk_nodes(self, thread: str, head: Id, limit: int) -> list[Node]:
-        """The newest `limit` commits of the chain of first parents, newest first, as nodes."""
+        """The newest `limit` commits from `head` along first parents, newest first, as nodes."""
         ...
 
     def walk_log(
         self, thread: str, head: Id, *, until: int | None = None, limit: int
     ) -> list[LogRow]:
-        """The newest `limit` commits of that chain from depth `until` down, newest first.
+        """The newest `limit` commits from `head` along first parents, newest first.
 
-        Each is a tuple: id, depth, kind, time, data, and the bytes of its entry if it has exactly
-        one.
+        With `until`, only commits with a depth of at most `until` are read. Each is a tuple: id,
+        depth, kind, time, data, and the bytes of its entry if it has exactly one.
         """
         ...
 
     def read_depths(self, thread: str, head: Id, ids: Sequence[Id]) -> dict[Id, int]:
-        """The depths of these commits; commits outside the chain of `head` are left out."""
+        """The depths of these commits.
+
+        Commits that cannot be reached from `head` along first parents are left out.
+        """
         ...
 
     def read_commits(self, thread: str, ids: Sequence[Id]) -> list[Step]:
@@ -376,7 +383,7 @@ class Store(Protocol):
         ...
 
     def arrivals(self, after: int, limit: int = 500) -> list[Arrival]:
-        """Commits of all threads with larger numbers than `after`, in order.
+        """The commits of all threads that arrived after the commit with number `after`, in order.
 
         The cost does not depend on the size of the store, so this can be asked every second. In
         PostgreSQL, a slow transaction may add a smaller number later.
@@ -428,7 +435,10 @@ class Store(Protocol):
         ...
 
     def find_links(self, keys: Sequence[bytes]) -> list[Link]:
-        """Every link with one of these keys, newest commit first, without deleted threads."""
+        """Every link with one of these keys, newest commit first.
+
+        Links of deleted threads are ignored.
+        """
         ...
 
     def newest_link(self, key: bytes, *, deleted: bool = False) -> Link | None:
@@ -440,7 +450,7 @@ class Store(Protocol):
         ...
 
     def only_links(self, keys: Sequence[bytes]) -> list[Link]:
-        """The links of those keys that have exactly one link, without deleted threads."""
+        """The link of each key that has exactly one. Links of deleted threads are ignored."""
         ...
 
     def unindexed(self, limit: int, after: int = 0) -> list[Unindexed]:
@@ -475,7 +485,11 @@ class Store(Protocol):
     def index_blocks(
         self, buckets: Sequence[int] | None, segments: Sequence[int]
     ) -> list[tuple[int, IndexBlock]]:
-        """The blocks of these buckets (or all) in these segments, each with its segment."""
+        """Read parts of the text index; returns each block with the number of its segment.
+
+        Only the blocks of these segments and buckets are read; all buckets if `buckets` is `None`.
+        A segment covers some of the commits. A bucket has the terms with certain first letters.
+        """
         ...
 
     def read_keys(self, keys: Sequence[int]) -> list[tuple[str, Step]]:
