@@ -9,9 +9,9 @@
     │   └── UpstreamProtocolError  it broke its own protocol (502)
     ├── ThreadError              the thread cannot do what was asked; nothing was changed
     │   ├── WrongValue           an argument has a wrong type, or JSON cannot represent it
-    │   │   └── UnknownArgument  a call has no keyword argument of that name
+    │   │   └── UnknownArgument  a function was called with an unknown keyword argument
     │   ├── NotFound             no commit, entry, branch or thread of that name
-    │   ├── Ambiguous            an id prefix names more than one
+    │   ├── Ambiguous            an id prefix matches more than one object
     │   ├── MergeConflict        both sides changed the same thing; carries the conflicts
     │   ├── BudgetExceeded       the compiled context would not fit
     │   └── CompactRefused       a compaction's input is wrong; carries the field
@@ -69,8 +69,8 @@ class UpstreamFailed(UpstreamError):
     """An upstream answered with an error, or not at all.
 
     `kind` is the kind of error, and `error` the whole `ApiError`, if the upstream sent one.
-    `native` is true if a client of the same protocol recognises the failure in the answer itself.
-    The answer can then be forwarded to that client unchanged.
+    `native` is true if the answer itself reports the failure in the form of its own protocol. Then
+    it can be forwarded unchanged to a client of that protocol.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class WrongValue(ThreadError):
 
 
 class UnknownArgument(WrongValue, TypeError):
-    """A call with an unknown keyword argument. It is also a `TypeError`, as in Python."""
+    """A function was called with an unknown keyword argument. Also a `TypeError`, as in Python."""
 
     def __init__(self, name: str, call: str, accepted: Sequence[str]) -> None:
         super().__init__(name, f"is not an argument of {call}: give {', '.join(accepted)}")
@@ -142,7 +142,8 @@ class Ambiguous(ThreadError):
     """An id prefix matches more than one object; `candidates` lists them."""
 
     def __init__(self, prefix: str, candidates: tuple[str, ...]) -> None:
-        super().__init__(f"{prefix!r} names more than one: {', '.join(c[:12] for c in candidates)}")
+        ids = ", ".join(candidate[:12] for candidate in candidates)
+        super().__init__(f"{prefix!r} matches more than one object: {ids}")
         self.prefix = prefix
         self.candidates = candidates
 
@@ -195,7 +196,10 @@ class Damaged(StoreError):
 
 
 class JournalError(StoreError):
-    """The local journal cannot be opened, read or written. The message contains no path."""
+    """The local journal cannot be opened, read or written.
+
+    The message contains no path, so it can be shown to any user.
+    """
 
 
 class JournalInUse(JournalError):

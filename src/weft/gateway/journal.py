@@ -525,7 +525,7 @@ def _io(action: str) -> Generator[None]:
 
 
 def _reason(action: str, error: BaseException) -> str:
-    """The message for a user: the system's error text, without the path."""
+    """The message for any user: the system's error text, without the path."""
     if isinstance(error, OSError):
         return f"the journal could not be {action}: {error.strerror or 'input/output error'}"
     return str(error) if isinstance(error, JournalError) else f"the journal was not {action}"
