@@ -37,8 +37,8 @@ def open(
     - `scope`: the name of a prefix index that new messages are added to. The gateway has one for
       each API key, and uses it to find which conversation a request continues.
     - `budget`: a limit on the size of the compiled thread, for this handle only.
-    - `models`: a function from a model's name to an object that can be asked. By default, the name
-      finds a provider whose key is in the environment; `weft-offline` needs none.
+    - `models`: a function that returns the `Asker` for a model's name. By default, Weft chooses the
+      provider by the name and reads its key from the environment. `weft-offline` needs no key.
     """
     return open_thread(
         target,

@@ -51,7 +51,7 @@ class StreamTranslator:
     `response` is the answer so far, as the client sees it. A stream that stops early, or breaks its
     own protocol, ends in the client's own error form, never in a success. If the upstream sends a
     whole body instead of a stream, the client still gets a stream. `sidecar` is the sidecar of the
-    request's translation; the answer's own is `answer_sidecar`. `thinking` is as in
+    request's translation; the answer's own is `answer_sidecar`. `created` and `thinking` are as in
     `translate_response`.
     """
 
@@ -265,8 +265,11 @@ def translate_response(
     Pass the answer's sidecar to the translation of the client's next request to restore what the
     client cannot send back.
 
-    `thinking` is the member that shows thinking to a Chat Completions client. OpenRouter's clients
-    read `reasoning`; `hidden` omits it. Raises `UpstreamFailed` if the answer reports a failure.
+    `created` is the time in the translated answer, in seconds since 1970, if its protocol requires
+    one. `thinking` is the member that shows thinking to a Chat Completions client. OpenRouter's
+    clients read `reasoning`; `hidden` omits it.
+
+    Raises `UpstreamFailed` if the answer reports a failure.
     """
     options = AnswerOptions(
         created=created, renamed_tools=renamed_tools_of(sidecar), thinking=check_thinking(thinking)

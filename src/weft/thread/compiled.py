@@ -346,7 +346,11 @@ ReadConfigs = Callable[[Sequence[Id]], dict[Id, JsonObject]]
     eager=("to_openai_params", "to_anthropic_params", "to_responses_params", "to_gemini_params")
 )
 class CompiledContext:
-    """The messages of a commit; all sequences have one item for each message."""
+    """The messages of a thread at one commit.
+
+    `messages`, `rows`, `ids`, `kinds`, `priorities` and `generation_configs` have one item for each
+    message.
+    """
 
     _load_view: Callable[[], View]
     _head: Id | None
@@ -451,7 +455,10 @@ class CompiledContext:
 
     @property
     def token_source(self) -> str:
-        """Where `calibrated` comes from: a vendor's report (`api:100+50`), or a tokenizer."""
+        """Where `calibrated` comes from: a vendor's report or a tokenizer.
+
+        `api:100+50` is a report of 100 input and 50 output tokens; `o200k` is a tokenizer.
+        """
         return self._counter_name if self._calibration is None else self._calibration.source
 
     @cached_property
@@ -537,9 +544,10 @@ class CompiledContext:
     ) -> VendorParams:
         """The arguments for `chat.completions.create(**...)`.
 
-        `tools` replace the thread's own. `system` is the policy for later system messages, and
-        `max_tokens` limits the answer. Other parameters come from `Thread.setup()`, or are passed
-        to `create()` beside these. `.losses` lists what the protocol could not express.
+        `tools` replace the thread's own. `system` is the policy for later system messages
+        (`SystemPolicy`), and `max_tokens` limits the answer. Other parameters come from
+        `Thread.setup()`, or are passed to `create()` beside these. `.losses` lists what the
+        protocol could not express.
         """
         return self._params("openai-chat", model, tools, system, max_tokens)
 

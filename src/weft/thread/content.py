@@ -160,9 +160,10 @@ def register_content_type(
 ) -> None:
     """Let `Thread.commit` take dicts whose `content_type` is `name`.
 
-    `text` makes the message from the members. Without it, the message is the member `text`,
-    `content` or `summary`, or all members as JSON. `schema` (a dataclass, `msgspec.Struct`,
-    `TypedDict` or pydantic model) checks the members, and its instances can be committed too.
+    The function `text` builds the text of the message from the members. Without this function, the
+    text is the first of the members `text`, `content` and `summary` that is a string, or else all
+    members as JSON. `schema` (a dataclass, `msgspec.Struct`, `TypedDict` or pydantic model) checks
+    the members, and its instances can be committed too.
 
     All members are kept in the commit's metadata under `content`. The registration is valid for
     this process; threads can be read without it. Registering a name again replaces it.

@@ -327,7 +327,11 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """A problem in an imported file: `what` kind it is, on which line (from 0), and `why`."""
+    """A problem in an imported file.
+
+    `what` is the kind of problem, and `why` the reason. `line` is the number of the line; the first
+    is 0. `Imported.to_dict` counts lines from 1.
+    """
 
     what: str
     line: int
@@ -341,7 +345,8 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     - `kept`: the number of lines that are not messages, by kind; they are stored too.
     - `renamed`: branches of the file that got another name, because the user has committed to a
       branch of that name.
-    - `behind`: branches of which the thread has more than the file. They do not change.
+    - `behind`: branches on which the thread already has more commits than the file. The import
+      does not change them.
     """
 
     thread: str

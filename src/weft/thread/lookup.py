@@ -228,7 +228,7 @@ def read_moment(field: str, value: Any) -> float | None:
 
 
 def search(handle: Handle, query: str, limit: int = LIMIT, filter: Filter = Filter()) -> list[Hit]:  # noqa: B008
-    """All messages that match, live ones first, then by relevance.
+    """All messages that match, those that a model still sees first, then by relevance.
 
     Matching tags, notes and metadata of the branch come after the live messages. Those of other
     branches come last.

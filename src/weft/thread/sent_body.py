@@ -67,8 +67,10 @@ class SentRequest(Struct, frozen=True):
 class SentBodyDelta(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How to rebuild the bytes of a request.
 
-    - `base`: the answer to the previous request, whose body it refers to.
-    - `link`: its position in the chain of bodies.
+    - `base`: the id of the commit with the previous answer. The pieces refer to the body of the
+      request for that answer.
+    - `link`: the number of this delta in its chain. Each delta refers to the one before it; the
+      first is 0.
     - `tools`: the JSON text of the tools, if this is the first body with them.
     - `pieces`: `None` if a text in the request was forgotten, because such a text must not be
       stored again.

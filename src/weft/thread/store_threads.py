@@ -164,11 +164,14 @@ def search(
     regex: bool = False,
     path: str | None = None,
 ) -> list[Hit]:
-    """Search all threads of a store for these words; live messages first, then the newest.
+    """Search all threads of a store for these words.
 
-    Threads whose title or name has the words come first: hits of the kind `title` or `name`.
-    Every `Hit` names its thread. The filters are those of `Thread.search`. `thread` searches one
-    thread only, `branch` only the threads that have a branch with this name.
+    Threads whose title or name has the words come first: hits of the kind `title` or `name`. Then
+    come the live hits (`Hit.live`: a model still sees the text), then the others. The newest are
+    the first in each group. Every `Hit` names its thread.
+
+    The filters are those of `Thread.search`. With `thread`, only that thread is searched. With
+    `branch`, only the branch with this name is searched, in every thread that has one.
     """
     filter = make_filter(role, branch, since, until, regex, path)
     with open_existing(target) as store:

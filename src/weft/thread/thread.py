@@ -181,7 +181,7 @@ class Thread:
 
         `at` is a branch, a tag, an id, or a time (then the newest commit at that time). With
         `last`, only that many of the newest messages are returned. The rest of a long thread is not
-        read.
+        read. With `reasoning`, `to_dicts` and `to_text` include the thinking.
         """
         check_count("last", last)
         handle = self._handle
@@ -281,11 +281,11 @@ class Thread:
         regex: bool = False,
         path: str | None = None,
     ) -> list[Hit]:
-        """Find the messages of this thread that contain all these words, live messages first.
+        """Find the messages of this thread that contain all these words.
 
-        Messages that were edited or removed are searched too, and so are the notes, metadata and
-        tags of commits: `Hit.kind` says what a hit is. If nothing has all the words, the result is
-        the messages with some of them.
+        Messages that a model still sees come first. Messages that were edited or removed are
+        searched too, and so are the notes, metadata and tags of commits: `Hit.kind` says what a hit
+        is. If nothing has all the words, the result is the messages with some of them.
 
         `role`, `branch`, `since`, `until` (a `datetime`, seconds since 1970, or ISO text) and
         `path` (a file that a message mentions) limit the search. With `regex`, the query is a
@@ -328,7 +328,10 @@ class Thread:
         return lookup.recall_page(self._handle, wanted, tokens=tokens, offset=offset, filter=filter)
 
     def blame(self, wanted: Name, limit: int = lineage.LIMIT) -> list[Blame]:
-        """The commit that wrote this text, or the message with this id; live messages first."""
+        """The commit that wrote each message with this text, or the message with this id.
+
+        Messages that a model still sees come first.
+        """
         return lineage.blame(self._handle, wanted, limit)
 
     def edit_history(self, id: Name) -> list[Version]:
@@ -365,8 +368,8 @@ class Thread:
     def batches(self, at: At = None) -> list[SummaryBatch]:
         """The batches of the current summaries, oldest first, each with the commit that made it.
 
-        A batch of a summary is a text, and the number of messages that it replaces. It has nothing
-        to do with the method `batch`.
+        Here, a batch is one part of a summary: its text, and the number of messages that it
+        replaces. It has nothing to do with the method `batch`.
         """
         from .compaction import list_batches
 
@@ -659,9 +662,10 @@ class Thread:
         return record_attempt(self._handle, message, error=error, reason=reason, at=at)
 
     def record_usage(self, usage: Usage | Mapping[str, Any]) -> CommitInfo:
-        """Record the tokens that a vendor reported for everything so far.
+        """Record the tokens that a vendor reported for a request and its answer.
 
-        `CompiledContext.calibrated` corrects its estimate with it. No model sees it.
+        Call it while that answer is the newest message of the branch. `CompiledContext.calibrated`
+        corrects its estimate with the report. No model sees it.
         """
         reported = read_usage(usage)
 
@@ -1042,7 +1046,7 @@ class Thread:
         differently (`ResultConflict`); its id is that of the call.
 
         The strategy `squash` adds the result of the branch as one message: its last answer, or
-        `text`. Edits and marks of shared messages are merged too; `settle` is the strategy for
+        `text`. Edits and priorities of shared messages are merged too; `settle` is the strategy for
         their conflicts. Compactions and the setup of the branch are ignored.
         """
         note = read_note(note, message)
@@ -1105,7 +1109,10 @@ class Thread:
         message: str | None = None,
         preview: bool = False,
     ) -> CommitInfo | Preview:
-        """Undo one compaction, edit or merge, and keep what came after."""
+        """Undo the change of one commit, and keep what came after.
+
+        The commit may be a compaction, an edit, a merge, an appended message or any other change.
+        """
         note = read_note(note, message)
         return merge.revert(self._handle, id, strategy, note=note, preview=preview)
 
@@ -1117,9 +1124,10 @@ class Thread:
 
         The last operation is the newest one that moved this branch, by any writer: a commit, a
         merge, a reset. These operations of this handle count too: a switch, and the creation or
-        deletion of a branch or tag, unless a new branch has moved since. If the handle was opened
-        without `branch=`, such operations from before it was opened count as well. Other branches
-        never change. Raises `ThreadError` if there is nothing to undo.
+        deletion of a branch or tag. The creation of a branch no longer counts after somebody has
+        written to that branch. If the handle was opened without `branch=`, such operations from
+        before it was opened count as well. Other branches never change. Raises `ThreadError` if
+        there is nothing to undo.
         """
         return undo.undo(self._handle, turn=turn)
 
@@ -1148,7 +1156,7 @@ class Thread:
         """Replace ranges between checkpoints with summaries.
 
         `strip` says which kept messages lose reminders and thinking: all of them, or only those
-        after the first range begins. `call_id` is the agent's own `compact` call.
+        after the first range begins. `call_id` is the id of the agent's own `compact` call.
         """
 
     @overload
@@ -1276,9 +1284,10 @@ class Thread:
         do not fit a budget, they are shortened and end with an id for `recall`.
 
         With `replacements`, `strip` says which kept messages lose reminders and thinking: `all`, or
-        only those `after` the first range begins. `call_id` is the call with which an agent
-        compacts its own thread; a sentence replaces that call. `trigger` says who asked for the
-        compaction; the events about it contain it.
+        only those `after` the first range begins. `call_id` is the id of the tool call with which
+        an agent compacts its own thread. In the compacted thread, a short sentence replaces that
+        call. `trigger` says who asked for the compaction; events about the compaction contain this
+        value.
         """
         from .compaction import (
             Compaction,
@@ -1374,7 +1383,9 @@ class Thread:
     def import_bytes(
         self, data: bytes, *, format: str | None = None, progress: Progress | None = None
     ) -> Imported:
-        """Import a file into this thread: a session, a rollout, or a list of messages.
+        """Import a file into this thread.
+
+        The file is a session file of Claude Code or Codex, a list of messages, or a request body.
 
         New messages go through the hooks, and each branch is checked against the budget. If a hook
         or the budget refuses, nothing is written. Importing the same file twice changes nothing.

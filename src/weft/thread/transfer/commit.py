@@ -78,7 +78,7 @@ class CommittedPlan(Struct, frozen=True):
     """The result of an import: the head of each branch, and the number of new commits.
 
     `renamed` has the new name of each branch whose own name was in use. `behind` are the branches
-    of which the thread already has more than the file.
+    on which the thread already has more commits than the file.
     """
 
     branches: Mapping[str, str]
