@@ -123,9 +123,9 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     - `maker`: the company that trained it, if it is not the vendor. Models of different makers
       cannot read each other's thinking.
     - `output`: the maximum tokens of one answer.
-    - `inline_system`: whether system messages are allowed after the leading ones, in protocols that
-      restrict them. With `never`, they become `user` messages. `after_user` and `anywhere` have the
-      same effect: the Messages API only allows them after a user message.
+    - `inline_system`: whether system messages are allowed after the leading ones. With `never`,
+      they become `user` messages. Only the Messages API depends on this field, and it allows them
+      only after a user message. So `after_user` and `anywhere` have the same effect.
     - `prefill`: whether the list may end with an assistant message.
     - `signed_calls`: whether a tool call must be sent back with its thought signature (Gemini).
     - `media_results`: whether a tool result may contain media.
@@ -145,14 +145,17 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     (`Provider.with_host_defaults`).
 
     - `max_tokens_field`: the name of the parameter that limits the output.
-    - `developer`: whether they support that role.
+    - `developer`: whether the server supports the role `developer`.
     - `system_parts`: whether a system message of Chat may be a list of parts.
 
     Thinking:
 
+    - `thinking`: how it thinks: `none` (not at all), `budget` (the request sets a number of
+      tokens), `adaptive` (the model decides) or `effort` (the request sets a level).
     - `effort`: whether it accepts an effort level.
     - `efforts`: the levels of OpenAI that it accepts, if not all.
-    - `budget`: the minimum and maximum thinking tokens, or `None` if it does not think.
+    - `budget`: the minimum and maximum thinking tokens: `(0, 0)` if it does not think, `None` if
+      the range is unknown.
     - `always_thinks`: whether thinking cannot be turned off.
     """
 
@@ -190,8 +193,8 @@ class CatalogRow(Struct, frozen=True, kw_only=True):
     """One `[[model]]` table: which models it applies to, and their fields.
 
     `match` is a pattern for model names, `upstream` for upstream names. With `below`, the row only
-    applies to models whose name has a lower version. `own` rows are the user's and win over the
-    shipped ones.
+    applies to models whose name has a lower version. `own` rows are the user's; they take
+    precedence over the shipped ones.
     """
 
     match: str
@@ -213,7 +216,7 @@ class CatalogRow(Struct, frozen=True, kw_only=True):
 
     @property
     def rank(self) -> tuple[bool, bool, int]:
-        """Of several rows that apply, the one with the highest rank wins."""
+        """If several rows set a field, the value of the row with the highest rank is used."""
         return self.own, self.upstream != "*", len(self.match)
 
 
@@ -227,7 +230,7 @@ class Catalog(Struct, frozen=True):
     def find(self, name: str, upstream: str = "") -> Model:
         """The model of that name, in any spelling, behind that upstream.
 
-        More specific rows win, and the user's rows win over the shipped ones.
+        More specific rows take precedence, and the user's rows over the shipped ones.
         """
         model = self.models.get((name, upstream))
         if model is None:
@@ -283,7 +286,9 @@ def add_models(*rows: Mapping[str, Any]) -> None:
 def load_catalog(
     path: str | os.PathLike[str] | None = None, models: Iterable[Mapping[str, Any]] = ()
 ) -> Catalog:
-    """The default catalogue with user rows added, which win.
+    """The default catalogue with the user's rows added.
+
+    If a shipped row and a user's row set the same field, the user's value is used.
 
     `path` is a TOML file with `[[model]]` tables, such as `weft.toml`; `models` are the same
     tables as dicts. Raises `ConfigError` with the file and the invalid key.
