@@ -37,7 +37,7 @@ class FunctionTool(Struct, frozen=True):
     of its only argument. Without a `shape` the input is passed on as keyword arguments.
 
     - `timeout`: seconds after which a call fails; None for the agent's own limit.
-    - `ask`: whether a person must allow each call (`Agent(permission=...)`).
+    - `ask`: whether a call needs the permission of a person (`Agent(permission=...)`).
     - `server`: the name of the MCP server that has the tool.
     """
 
@@ -55,7 +55,10 @@ class FunctionTool(Struct, frozen=True):
 
 
 class ToolFailed(Exception):
-    """A tool raises this to fail with content instead of a message."""
+    """A tool raises this to return `content` as its result, marked as an error.
+
+    For any other exception, the result is the type and the message of the exception.
+    """
 
     def __init__(self, content: Any) -> None:
         super().__init__(content)
@@ -75,8 +78,8 @@ def tool(
 
     `schema` describes the input instead of the signature. With a JSON schema the function gets the
     members as keyword arguments, as the model wrote them. With a class (pydantic model, dataclass,
-    `TypedDict`, `msgspec.Struct`) it gets one validated object. With `ask` a person must allow each
-    call. Raises `ConfigError` if an argument is wrong.
+    `TypedDict`, `msgspec.Struct`) it gets one validated object. With `ask`, a call needs the
+    permission of a person. Raises `ConfigError` if an argument is wrong.
     """
     if not callable(function):
         raise ConfigError(f"tool: must be a function, not {function!r}")

@@ -67,8 +67,8 @@ class UsageReport(Struct, frozen=True, gc=False, tag="usage", omit_defaults=True
 class LossReport(Struct, frozen=True, tag="losses"):
     """The losses of a request that may change the answer (level `meaning`), reported before it.
 
-    A run reports each loss once. As JSON this is a system message, so the page and the terminal
-    show it like any other.
+    A run reports each loss once. As JSON it has the form of a `SystemMessage`, so the page and the
+    terminal show it like one.
     """
 
     model: str
@@ -137,6 +137,6 @@ def readable_losses(losses: Iterable[Loss]) -> list[str]:
 
 
 def system_json(subtype: str, data: JsonObject) -> JsonObject:
-    """A system message as one flat object; its data never replaces `type` or `subtype`."""
+    """A `SystemMessage` as one flat object; its data never replaces `type` or `subtype`."""
     members = {key: value for key, value in data.items() if key not in ("type", "subtype")}
     return {"type": "system", "subtype": subtype, **members}

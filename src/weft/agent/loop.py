@@ -373,9 +373,10 @@ class Agent:
     ) -> None:
         """Raises `ConfigError` if there is no upstream for the model, or an argument is wrong.
 
-        The model's name finds its vendor and the vendor's key in the environment
-        (`OPENAI_API_KEY`, and `OPENAI_BASE_URL` if it is set). `provider` names one instead
-        (`"openai-chat"`), `base_url` and `api_key` another server and key, as in the vendors' SDKs.
+        Weft chooses the vendor by the model's name and reads the vendor's key from the environment
+        (`OPENAI_API_KEY`, and `OPENAI_BASE_URL` if it is set). `provider` selects the provider
+        instead: a `Provider`, or the name of a protocol (`"openai-chat"`). `base_url` and `api_key`
+        set another server and key, as in the vendors' SDKs.
 
         Requests have the parameters of the thread's setup (`Thread.setup`). These arguments
         override them:
@@ -598,7 +599,9 @@ class Agent:
     ) -> ContextUse | None:
         """How full the model's window would be with these messages; None without compaction.
 
-        Messages in `counts` are not counted again, and those that were counted are added to it.
+        `counts` is a cache of token counts by `id(message)`. Messages in it are not counted again,
+        and new counts are added to it.
+
         `reported` is the size of a request with these messages as the model reported it. From then
         on, the agent adds an estimate of later messages to this size to decide when to compact.
         """

@@ -59,10 +59,11 @@ class McpServer:
         """The constructor starts the server and reads the list of its tools.
 
         `server` is a command (a string as in a shell, or a list of arguments) or an `http(s)://`
-        URL. A command gets a minimal environment and what `env` adds, not this program's keys.
-        `headers` go with every request to a URL. `name` is used in questions and errors (default:
-        the server's own name). With `prefix` its tools are named `NAME_TOOL`, for servers whose
-        tools have the same names.
+        URL. A command is started with a minimal environment and the variables in `env`. It does not
+        get this program's other variables, such as API keys. `headers` are sent with every request
+        to a URL. `name` is used when a person is asked for permission, and in errors (default: the
+        server's own name). With `prefix`, its tools are named `NAME_TOOL`, for servers whose tools
+        have the same names.
 
         Raises `ConfigError` if the server does not start and answer within `timeout` seconds.
         """

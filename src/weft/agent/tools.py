@@ -73,8 +73,8 @@ AskUser = Callable[[UserQuestion], Awaitable[dict[str, str] | None]]
 class Permissions:
     """Asks a person about calls, one at a time, and remembers answers for later calls.
 
-    Tools that are allowed in a thread are remembered as long as this object. Tools that are always
-    allowed are written to the file `path`, if there is one, and read from it again.
+    The answer `thread` is remembered as long as this object exists. The answer `always` is also
+    written to the file `path`, if there is one; a new object reads it from there.
     """
 
     def __init__(self, ask: AskPermission, *, path: str | os.PathLike[str] | None = None) -> None:

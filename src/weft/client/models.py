@@ -267,7 +267,7 @@ def find_upstream(
 ) -> Route:
     """The upstream for a model, from the arguments of a Python program; raises `ConfigError`.
 
-    `provider` is a `Provider`, or the name of a vendor (`openai-chat`). With `base_url` and no
+    `provider` is a `Provider`, or the name of a protocol (`openai-chat`). With `base_url` and no
     `provider`, the model's vendor decides the protocol; a model that the catalogue does not know is
     asked for by Chat Completions, which most servers speak, and gets no key from the environment.
     """
