@@ -77,12 +77,13 @@ class Target(Struct, frozen=True):
     """The model that a request is written for, and the policies to use.
 
     - `system`, `cache`: what to do with system messages and cache breakpoints.
-    - `embed`: how a JSON text, such as tool arguments, becomes a member of the body: `parsed` for
-      a body that is a dict, `verbatim` for one that is written as bytes.
+    - `embed`: the function that makes a member of the body from a JSON text, such as tool
+      arguments. The default parses the text, for a body that is a dict. A body that is written as
+      bytes keeps the text verbatim instead.
     - `enforce`: apply all rules of the target to a body of its own protocol too. Otherwise such a
       body is written back unchanged, except where a policy applies.
-    - `provider`: the name of the upstream, if it is known. The private state of other
-      upstreams' answers (thinking, signatures) is dropped.
+    - `provider`: the name of the upstream, if it is known. Thinking, signatures and ids of stored
+      files in answers of other upstreams are dropped: only those upstreams can read them.
     """
 
     model: Model

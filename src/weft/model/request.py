@@ -67,7 +67,7 @@ class Format(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Reasoning(Struct, frozen=True, gc=False, omit_defaults=True):
-    """How much to think; `mode` is absent where the caller named only an effort."""
+    """How much to think. `mode` is `None` if the caller only set an effort."""
 
     mode: Literal["on", "off", "adaptive"] | None = None
     effort: str | None = None
