@@ -9,9 +9,9 @@ After an answer that failed or was stopped (Ctrl-C), an empty line or `/retry` a
 without repeating the question. The part that had arrived is stored as an attempt, which `weft log`
 shows.
 
-Tools come from MCP servers (`--mcp`). Each call needs permission, unless it was allowed before; a
-chat that has no terminal to ask in refuses them. A line that is typed while an answer is written is
-a hint: the model gets it before its next request.
+Tools come from MCP servers (`--mcp`). Each call needs permission, unless the tool was allowed
+before; a chat that has no terminal to ask in refuses them. A line that is typed while an answer is
+written is a hint: the model gets it before its next request.
 
 With `--agent claude` the answers come from Claude Code, driven by the Claude Agent SDK. It talks to
 a gateway of the same store: the one that serves the store, or one that is started for the chat.
@@ -85,7 +85,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--agent",
         choices=AGENTS,
         default="weft",
-        help="who answers: Weft's own agent, or Claude Code through this store's gateway",
+        help="who answers: Weft's own agent (weft, the default), or Claude Code (claude), whose "
+        "requests are recorded in this store",
     )
     parser.add_argument(
         "--agent-dir", metavar="DIR", help="the working directory of Claude Code (default: here)"
@@ -124,7 +125,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="COMMAND_OR_URL",
         action="append",
         default=[],
-        help="an MCP server whose tools the model may use (repeatable); asks before each call",
+        help="an MCP server whose tools the model may use (repeatable); you are asked for "
+        "permission before a call, unless you have already allowed the tool",
     )
     parser.add_argument("--json", action="store_true", help="print events as JSON lines")
     parser.add_argument("words", nargs="*", help="send this, print the answer and exit")
@@ -466,7 +468,7 @@ class Chat:
         from weft.agent import ClaudeAgent
 
         if isinstance(self.agent, ClaudeAgent):
-            print("the tools of Claude Code; each call asks for permission")
+            print("the tools of Claude Code; they need permission, unless you have allowed them")
             return
         for tool in self.agent.tools.values():
             server = "" if tool.server is None else f" ({tool.server})"

@@ -142,7 +142,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="keep the most important old messages verbatim, up to this many tokens",
     )
     parser.add_argument(
-        "--scoring", metavar="FILE", help="a TOML file with the weights for --verbatim"
+        "--scoring",
+        metavar="FILE",
+        help="a TOML file with the weights that decide which messages --verbatim keeps "
+        "(docs/guide/compaction.md lists them)",
     )
     parser.add_argument(
         "--timeout",
@@ -184,8 +187,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--strip",
         choices=("all", "after"),
         default="all",
-        help="with checkpoints: which of the messages that stay lose reminders and "
-        "thinking: all (the default), or only those after the start of the first range",
+        help="with --from, --to or --replacements: which of the kept messages lose their reminders "
+        "and thinking: all (the default), or only those after the start of the first range",
     )
     parser.add_argument(
         "--list",

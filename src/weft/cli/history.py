@@ -284,7 +284,8 @@ def _merge_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--settle",
         choices=CHOICES,
-        help="with --strategy squash: how to resolve messages that both sides changed",
+        help="with --strategy squash: how to resolve conflicts in messages that both sides changed "
+        f"{NO_STRATEGY}",
     )
     add_answers(parser)
     parser.add_argument("--preview", action="store_true", help="show what it would do")

@@ -609,12 +609,16 @@ def _log_options(parser: argparse.ArgumentParser) -> None:
         "-f",
         "--follow",
         action="store_true",
-        help="print new messages and running answers as they arrive, of one thread or of all",
+        help="print new messages and running answers as they arrive: of all threads, or of the "
+        "thread that you name",
     )
     parser.add_argument(
         "name", nargs="?", metavar="THREAD", help="with --follow: the same as --thread"
     )
-    parser.add_argument("--url", help="the gateway to follow (default: the one on this store)")
+    parser.add_argument(
+        "--url",
+        help="with --follow: the URL of the gateway (default: the one that serves this store)",
+    )
 
 
 def _show_options(parser: argparse.ArgumentParser) -> None:
@@ -646,7 +650,7 @@ def _compile_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=FORMATS,
-        help="print JSON in this vendor's format, or as plain rows (dicts)",
+        help='print JSON in this vendor\'s format; dicts: a list of {"role", "content"} objects',
     )
     parser.add_argument("--reasoning", action="store_true", help="also print the thinking")
 
@@ -671,7 +675,8 @@ def _recall_options(parser: argparse.ArgumentParser) -> None:
         "--tokens",
         type=whole_number,
         metavar="N",
-        help="print one page of snippets of at most N tokens, as the agent's tool returns it",
+        help="print one page of at most N tokens instead, as the agent's tool `recall` returns it; "
+        "--offset is then the offset of the page",
     )
     _paging_options(parser)
 

@@ -48,7 +48,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rebase": ("weft.cli.history", "replay the branch's own commits on another commit"),
     "cherry-pick": ("weft.cli.history", "copy one commit of another branch to this one"),
     "tag": ("weft.cli.record", "list the tags, or tag a commit"),
-    "note": ("weft.cli.record", "add a note to a message; models never see it"),
+    "note": ("weft.cli.record", "add a note to a commit or message; models never see it"),
     "blame": ("weft.cli.record", "find the commit that added a text"),
     "versions": ("weft.cli.record", "list every version of a message"),
     "rename": ("weft.cli.maintenance", "give a thread another name"),
@@ -57,7 +57,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import": ("weft.cli.transfer", "import session files, folders of them, or an archive"),
     "export": ("weft.cli.transfer", "write a thread as a session, body, document or archive"),
     "fsck": ("weft.cli.maintenance", "verify every hash, parent and branch of a store"),
-    "gc": ("weft.cli.maintenance", "remove data that no branch refers to"),
+    "gc": ("weft.cli.maintenance", "remove old data that no branch or tag refers to"),
     "forget": ("weft.cli.maintenance", "erase a text from the whole store"),
 }
 

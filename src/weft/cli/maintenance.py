@@ -60,7 +60,7 @@ def check_store(args: argparse.Namespace) -> int:
 
 
 def collect_garbage(args: argparse.Namespace) -> int:
-    """Remove data that no branch refers to, and print how much."""
+    """Remove old data that no branch or tag refers to, and print how much."""
     address = existing_store(args)
     swept = gc(address, days=args.days, preview=args.preview)
     if args.json:
@@ -170,8 +170,8 @@ def _gc_options(parser: argparse.ArgumentParser) -> None:
         "--days",
         type=_days,
         default=RETENTION_DAYS,
-        help="keep data that was in use in the last DAYS days, also if it was undone or deleted "
-        "since (default: 30)",
+        help="keep data that a branch or tag referred to in the last DAYS days, even if it was "
+        "undone or deleted since (default: 30)",
     )
     parser.add_argument("--preview", action="store_true", help="show what would be removed")
 

@@ -138,7 +138,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def add_gateway_options(parser: argparse.ArgumentParser, *, store: bool = True) -> None:
     """Add the options that choose the gateway for a program."""
     parser.add_argument(
-        "--url", help=f"the URL of a running gateway (default: {DEFAULT_URL}, or a new one)"
+        "--url",
+        help=f"the URL of a running gateway (default: {DEFAULT_URL} if a gateway runs there; "
+        "otherwise, or with --store, --config, --upstream, --model or --alias, a new one is "
+        "started)",
     )
     if store:
         parser.add_argument(
@@ -160,7 +163,8 @@ def add_gateway_options(parser: argparse.ArgumentParser, *, store: bool = True) 
         action="append",
         default=[],
         metavar="PATTERN=MODEL",
-        help="the model that answers for names that match the pattern: 'claude-*=openai/gpt-5'",
+        help="the model that answers if the program asks for a model whose name matches the "
+        "pattern, for example 'claude-*=openai/gpt-5' (repeatable)",
     )
 
 

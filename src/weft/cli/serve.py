@@ -49,7 +49,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="forward a client's own key to this upstream, if it has no key (repeatable)",
+        help="forward a client's own key to this upstream, if no key is configured for it "
+        "(repeatable)",
     )
     parser.add_argument(
         "--alias",
@@ -70,8 +71,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="COMMAND_OR_URL",
         action="append",
         default=[],
-        help="an MCP server whose tools the page's agent may use (repeatable); the page asks "
-        "before every call",
+        help="an MCP server whose tools the page's agent may use (repeatable); the page asks for "
+        "permission before a call, unless you have already allowed the tool",
     )
     parser.add_argument(
         "--agent",
@@ -92,7 +93,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-sample",
         action="store_true",
-        help="do not add the sample thread to an empty default store",
+        help="do not add the sample thread, which an empty store at the default path gets",
     )
 
 
