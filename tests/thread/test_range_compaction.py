@@ -112,6 +112,33 @@ def test_a_wrong_range_is_refused_and_nothing_changes(thread, options, field):
     assert roles_and_texts(thread) == before
 
 
+@pytest.mark.parametrize("thinking", [(), (Thinking("hm", signature="s"),)], ids=["bare", "thinks"])
+@pytest.mark.parametrize("why", ["unread", "pinned"])
+@pytest.mark.parametrize("options", [{}, {"summary": "Read a file."}, {"model": "weft-offline"}])
+def test_a_range_with_only_a_call_and_its_result_that_stays_is_refused(
+    thread, options, why, thinking
+):
+    thread.user("start")
+    call = thread.commit_message(Message("assistant", (*thinking, ToolCall("c1", "read", "{}")))).id
+    result = thread.commit_message(Message("tool", (ToolResult("c1", (Text("content"),)),))).id
+    if why == "pinned":
+        thread.pin(result)
+        thread.assistant("done")
+        thread.user("last")
+    before = roles_and_texts(thread)
+    with pytest.raises(weft.CompactRefused, match="nothing in this range can be replaced"):
+        thread.compact(first=call, last=result, **options)
+    assert roles_and_texts(thread) == before
+
+
+def test_a_model_is_not_asked_about_a_call_whose_result_stays(thread):
+    thread.user("start")
+    thread.commit_message(Message("assistant", (ToolCall("c1", "read", "{}"),)))
+    thread.commit_message(Message("tool", (ToolResult("c1", (Text("content"),)),)))
+    result = thread.compact(model="weft-offline")
+    assert (result.commit, result.requests) == (None, 0)
+
+
 def test_messages_that_arrive_while_a_model_writes_stay_after_the_range(thread):
     ids = fill(thread)
     late = weft.open(thread.store, "range")

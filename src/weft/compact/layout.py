@@ -197,14 +197,42 @@ class Layout:
         return starts[-max(exchanges, 1)] if exchanges <= len(starts) else self.system_count
 
     def folded(self, cutoff: int) -> list[int]:
-        """The numbers of the folded rows; empty if none of them is visible."""
+        """The numbers of the folded rows; empty if the fold would remove nothing visible."""
         if cutoff not in self._folded_at:
             stay = self._fixed_at(cutoff)
             numbers = [i for i in range(self.system_count, cutoff) if i not in stay]
-            self._folded_at[cutoff] = (
-                numbers if any(is_visible(self.rows[i]) for i in numbers) else []
-            )
+            self._folded_at[cutoff] = numbers if self._is_any_removed(numbers, stay) else []
         return self._folded_at[cutoff]
+
+    def _is_any_removed(self, numbers: Sequence[int], fixed: Collection[int]) -> bool:
+        """Whether a fold of these rows removes a visible block besides reminders and thinking.
+
+        The calls of results that stay are not removed. A summary of such calls alone would only
+        repeat them.
+        """
+        visible = [i for i in numbers if is_visible(self.rows[i])]
+        if any(not (_has_calls(self.rows[i]) or _has_results(self.rows[i])) for i in visible):
+            return True
+        needed_blocks = self._needed_blocks(set(visible), fixed)
+        for i in visible:
+            message = self.rows[i].message
+            needed, stripped = needed_blocks.get(i, set()), strippable(message)
+            blocks = enumerate(message.blocks)
+            if any(j not in needed and not isinstance(block, stripped) for j, block in blocks):
+                return True
+        return False
+
+    def _needed_blocks(
+        self, folded_rows: Collection[int], fixed: Collection[int]
+    ) -> dict[int, set[int]]:
+        """The blocks of folded rows that complete the pairs of fixed rows, by row."""
+        needed_blocks: dict[int, set[int]] = {}
+        for pair in self.pairs:
+            if any(i in fixed for i, _ in pair.positions):
+                for i, j in pair.positions:
+                    if i in folded_rows:
+                        needed_blocks.setdefault(i, set()).add(j)
+        return needed_blocks
 
     def source_rows(self, cutoff: int) -> list[Row]:
         """The visible rows that a summary replaces."""
@@ -254,12 +282,7 @@ class Layout:
         """The rows that stay, without the cache of `_numbered_kept_rows`."""
         fixed = self._fixed_at(cutoff)
         folded_rows = set(self.folded(cutoff))
-        needed_blocks: dict[int, set[int]] = {}  # of folded rows, to complete pairs
-        for pair in self.pairs:
-            if any(i in fixed for i, _ in pair.positions):
-                for i, j in pair.positions:
-                    if i in folded_rows:
-                        needed_blocks.setdefault(i, set()).add(j)
+        needed_blocks = self._needed_blocks(folded_rows, fixed)
         rows: list[tuple[int, Row]] = []
         for i, row in enumerate(self.stripped_rows):
             if row is None:
