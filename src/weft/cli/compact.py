@@ -187,8 +187,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--strip",
         choices=("all", "after"),
         default="all",
-        help="with --from, --to or --replacements: which of the kept messages lose their reminders "
-        "and thinking: all (the default), or only those after the start of the first range",
+        help="with --from, --to or --replacements: which of the kept messages lose reminders and "
+        "thinking: all (the default), or only those after the start of the first range",
     )
     parser.add_argument(
         "--list",
