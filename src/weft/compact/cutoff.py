@@ -17,7 +17,7 @@ and the others are summarised in order. `Importance` is the default, with these 
     + 2 for a question, + 4 for tool calls
     + 1.5 for each keyword that occurs, + 1 for every hundred characters, at most 3
 
-Messages that are marked as important come first, whatever they score. A call and its results are
+Messages with the priority `important` come first, whatever they score. A call and its results are
 selected together, or not at all.
 """
 

@@ -1184,8 +1184,8 @@ class Thread:
 
         - `model`: a model's name, or an `Asker`.
         - `prompt`: the instructions for the summary.
-        - `verbatim`: tokens of old messages that stay as they are: the most important ones by
-          `scorer`, and those marked as important.
+        - `verbatim`: how many tokens of old messages stay verbatim: first those with the priority
+          `important`, then the most important ones by `scorer`.
         - `force=False`: refuse a summary that saves nothing.
         - `fallback`: if the model fails, try a shorter summary, then an extract, then a cut. On by
           default with a `budget`.
