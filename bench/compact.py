@@ -1,8 +1,8 @@
 """Measures the planning of compactions, on a coding session of 2,000 messages and a chat of 8,000.
 
 Run it with `python bench/compact.py [MESSAGES]`; the chat is four times as long. Both are generated
-without randomness. The session has user turns, calls, results of forty lines, and answers. The chat
-has messages of about 200 characters, all different.
+without randomness. The session has user messages, calls, results of forty lines, and answers. The
+chat has messages of about 200 characters, all different.
 
 It prints the best CPU time of three runs for each plan, the tokens before and after, and the growth
 of the cost from the shortest thread to one ten times as long (linear is 10). The growth for a chat

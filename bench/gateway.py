@@ -431,7 +431,7 @@ def measure_agents(url: str, folder: Path, sessions: int, turns: int) -> None:
 
 
 def measure_large(url: str, folder: Path, count: int, branches: int, equal: int) -> None:
-    """Compare the cost of an exchange in full stores with that in an empty one."""
+    """Compare the cost of an exchange in large stores with that in an empty one."""
     greet(url, folder / "hi", equal)
     stores = {
         f"{count:,} conversations": fill(folder / "conversations", count, 0),

@@ -29,7 +29,7 @@ def texts_at(t: weft.Thread, commit: str) -> list[str]:
 
 
 def checkpointed(count: int) -> tuple[weft.Thread, list[str], list[str]]:
-    """A system prompt, then `count` user turns, with the ids and the checkpoints of the turns."""
+    """A system prompt, then `count` user messages, with their ids and checkpoints."""
     t = weft.open(checkpoints=True)
     t.system("sys")
     ids = [t.user(f"u{n}").id for n in range(count)]

@@ -48,7 +48,7 @@ def answer(thread: Thread, text: str, *calls: str, thinking: bool = True):
 
 @pytest.fixture
 def example(t: Thread) -> Thread:
-    """The example of requirement C3: three user turns, two of them tool results, with reminders."""
+    """The example of requirement C3: three user messages with reminders, two with results."""
     t.system("You help.")
     t.user("content", reminder="remember")
     answer(t, "content 1", "r1")
@@ -117,7 +117,7 @@ def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
 # C1
 
 
-def test_C1_every_user_turn_ends_with_a_checkpoint_of_its_own(example: Thread) -> None:
+def test_C1_every_user_message_ends_with_a_checkpoint_of_its_own(example: Thread) -> None:
     turns = [m for m in example.compile().messages if m.role in {"user", "tool"}]
     assert [type(turn.blocks[-1]) for turn in turns] == [Checkpoint] * 3
     assert [turn.blocks[-1].id for turn in turns] == ids(example)
@@ -519,7 +519,7 @@ def test_C7_the_schema_has_the_seeds_three_fields() -> None:
 # C8
 
 
-def test_C8_a_user_turn_is_results_text_reminder_checkpoint(t: Thread) -> None:
+def test_C8_a_user_message_is_results_text_reminder_checkpoint(t: Thread) -> None:
     answer(t, "look", "r1", "r2")
     results = [ToolResult("r1", (Text("one"),)), ToolResult("r2", (Text("two"),))]
     t.tool_results(results, text="and this", reminder="be brief")

@@ -150,7 +150,7 @@ def test_W4_the_catalogue_and_the_switch_decide(model, upstream, policy, role):
             [user(), assistant(), system("R"), assistant()],
             ["user", "assistant", "user", "assistant"],
         ),
-        ([user(), system("R"), user("b")], ["user", "user", "user"]),  # not before a user turn
+        ([user(), system("R"), user("b")], ["user", "user", "user"]),  # not before a user message
         (
             [user(), system("R"), system("S"), assistant()],
             ["user", "system", "system", "assistant"],

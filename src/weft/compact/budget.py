@@ -97,8 +97,8 @@ def plan_budget(
     - `limit`: if unread results do not fit the budget, up to this many tokens are used before they
       are shortened.
     - `cut`: if there is no room for a summary, leave one line that says how much was removed.
-    - `originals`: replaces summaries among rows by the messages that they summarise. A new summary
-      is made from these messages, because a summary of a summary loses details.
+    - `originals`: replaces summaries among rows with the messages that they summarise. A new
+      summary is made from these messages, because a summary of a summary loses details.
 
     Raises `BudgetExceeded` if what must stay is too much, and `CompactRefused` if there is nothing
     to compact.

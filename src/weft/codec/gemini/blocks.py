@@ -11,7 +11,7 @@ have the order of the calls.
 
 Gemini's requirements for a list of contents:
 
-- A function call directly follows a user turn, so consecutive model messages are merged.
+- A function call directly follows a user message, so consecutive model messages are merged.
 - The results of one turn are one content, which contains nothing else.
 - Some models require a signature on every call, or media outside of results.
 
