@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from weft.codec import CODECS, find_layout, splice
+from weft.codec import CODECS, edit_json, find_layout
 from weft.errors import Refused
 from weft.gateway import ParsedBodies, ParsedBody, body_key, parse_body, parse_reusing
 
@@ -40,7 +40,8 @@ def same(body: bytes, protocol: str, earlier: ParsedBody | None) -> ParsedBody:
     if parsed.layout is not None:
         assert parsed.layout == find_layout(body, codec.conversation_member)
         changed = {**parsed.raw, "model": "other"}
-        assert splice(body, parsed.raw, changed, parsed.layout) == splice(body, whole, changed)
+        edited = edit_json(body, parsed.raw, changed, parsed.layout)
+        assert edited == edit_json(body, whole, changed)
     if codec.decode_with_known is not None:
         request = codec.decode_with_known(parsed.raw, None, parsed.messages)
         decoded = codec.decode_request(whole, None)

@@ -33,7 +33,7 @@ from .base import (
     thread_path,
     verbatim,
 )
-from .splice import Layout, find_layout, splice
+from .edit_json import JsonLayout, edit_json, find_layout
 from .stream import SseParser, write_frame
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ __all__ = [
     "Encoded",
     "Frame",
     "Http",
-    "Layout",
+    "JsonLayout",
     "Losses",
     "ModelList",
     "OriginalTool",
@@ -127,6 +127,7 @@ __all__ = [
     "check_sidecar",
     "decode_answer",
     "detect_form",
+    "edit_json",
     "encode_message",
     "error_of",
     "find_layout",
@@ -142,7 +143,6 @@ __all__ = [
     "renamed_tools_of",
     "replace_answers",
     "replace_messages",
-    "splice",
     "thread_path",
     "unfold",
     "upstream_failed",

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar, cast
 
-from weft.codec import Layout, find_layout
+from weft.codec import JsonLayout, find_layout
 from weft.errors import Refused
 from weft.model import JsonObject, Message, Request
 from weft.thread import common_prefix_length
@@ -60,7 +60,7 @@ class ParsedBody:
         self,
         body: bytes,
         raw: JsonObject,
-        layout: Layout | None,
+        layout: JsonLayout | None,
         messages: Sequence[Message] = (),
         misses: int = 0,
     ) -> None:
@@ -157,7 +157,7 @@ def parse_reusing(body: bytes, list_name: str, earlier: ParsedBody | None) -> Pa
     return ParsedBody(body, raw, find_layout(body, list_name), misses=misses)
 
 
-def _parse_new_items(body: bytes, earlier: ParsedBody, layout: Layout) -> ParsedBody | None:
+def _parse_new_items(body: bytes, earlier: ParsedBody, layout: JsonLayout) -> ParsedBody | None:
     """The parsed body; None if it has to be parsed as a whole.
 
     `layout` is the layout of the earlier body. The items that both bodies have are cut out, and
@@ -177,7 +177,7 @@ def _parse_new_items(body: bytes, earlier: ParsedBody, layout: Layout) -> Parsed
     new_layout = find_layout(shortened, list_name)
     if new_layout is None or new_layout.starts[:1] != layout.starts[:1]:
         # There is no next item, and the cut has hidden the comma before it, which is an error; or
-        # the next item has other white space before it.
+        # the next item has other whitespace before it.
         return None
     items = cast("list[Any]", earlier.raw[list_name])
     raw[list_name] = items[:count] + cast("list[Any]", raw[list_name])

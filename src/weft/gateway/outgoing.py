@@ -15,12 +15,12 @@ from weft.client import OFFLINE, Provider, Route
 from weft.codec import (
     CODECS,
     Codec,
-    Layout,
+    JsonLayout,
     RenamedTools,
     Target,
+    edit_json,
     parsed,
     refuse_system_media,
-    splice,
     write_request,
 )
 from weft.errors import Refused
@@ -93,7 +93,7 @@ def write_outgoing(
     body: bytes,
     inbound: Inbound,
     raw: JsonObject | None = None,
-    layout: Layout | None = None,
+    layout: JsonLayout | None = None,
 ) -> Outgoing:
     """The request for the upstream: the client's own bytes, or their translation.
 
@@ -170,7 +170,7 @@ class ClientBody(Struct, frozen=True):
     request: Request
     address: Address
     raw: JsonObject | None
-    layout: Layout | None = None
+    layout: JsonLayout | None = None
 
 
 def rewrite_body(
@@ -190,7 +190,7 @@ def rewrite_body(
         changed, losses = _add_marks(codec, body, target) or _apply_rules(codec, body, raw, target)
     if model is not None:
         changed = {**changed, "model": model}
-    return splice(body.bytes, raw, changed, body.layout), losses
+    return edit_json(body.bytes, raw, changed, body.layout), losses
 
 
 def _add_marks(

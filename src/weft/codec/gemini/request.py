@@ -66,7 +66,7 @@ SEARCH = "googleSearch"
 """Before Gemini 3 it is refused in one request with functions ("Tool use with function calling is
 unsupported"): https://github.com/googleapis/js-genai/issues/435"""
 
-Layout = list[dict[str, int]]
+ToolLayout = list[dict[str, int]]
 """For each entry of `tools`: the number of tools in each of its members, in the original spelling.
 """
 
@@ -81,7 +81,7 @@ def decode_tools(body: JsonObject, form: JsonObject, unmapped: dict[str, Any]) -
         form["tools.single"] = True
         raws = [single]
     tools: list[Tool] = []
-    layout: Layout = []
+    layout: ToolLayout = []
     for number, entry in enumerate(objects(raws, "tools")):
         tool_counts: dict[str, int] = {}
         if not entry:
@@ -111,7 +111,7 @@ def decode_tools(body: JsonObject, form: JsonObject, unmapped: dict[str, Any]) -
     return tuple(tools)
 
 
-def _is_default(layout: Layout) -> bool:
+def _is_default(layout: ToolLayout) -> bool:
     """Whether it is the layout that `write_tools` writes: declarations, then one tool per entry."""
     return all(
         len(tool_counts) == 1 and (number == 0 or camel(next(iter(tool_counts))) != DECLARATIONS)
@@ -132,7 +132,7 @@ def _decode_declaration(raw: JsonObject) -> Tool:
     )
 
 
-def tool_path(layout: Layout, number: int) -> str:
+def tool_path(layout: ToolLayout, number: int) -> str:
     """The path in the caller's body of the tool with this number."""
     for entry, tool_counts in enumerate(layout):
         for key, count in tool_counts.items():
@@ -146,7 +146,7 @@ def tool_path(layout: Layout, number: int) -> str:
 def write_tools(request: Request, losses: Losses) -> Any:
     """The `tools` member, or `None` if the body has none."""
     form = request.raw.get(PROTOCOL, {}).get(FORM, {})
-    layout = cast("Layout | None", form.get("tools"))
+    layout = cast("ToolLayout | None", form.get("tools"))
     tools = request.tools
     has_functions = any(tool.kind in CALLABLE for tool in tools)
     definitions = [
@@ -164,12 +164,12 @@ def write_tools(request: Request, losses: Losses) -> Any:
     return entries + others or None
 
 
-def _tool_count(layout: Layout) -> int:
+def _tool_count(layout: ToolLayout) -> int:
     return sum(sum(tool_counts.values()) for tool_counts in layout)
 
 
 def _restore_layout(
-    tools: tuple[Tool, ...], definitions: list[JsonObject | None], layout: Layout
+    tools: tuple[Tool, ...], definitions: list[JsonObject | None], layout: ToolLayout
 ) -> list[JsonObject]:
     """The entries of `tools` with their original members."""
     entries: list[JsonObject] = []

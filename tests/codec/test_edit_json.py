@@ -1,4 +1,4 @@
-"""`splice` changes some values of a JSON text and keeps all other bytes."""
+"""`edit_json` changes some values of a JSON text and keeps all other bytes."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from weft.codec import splice
+from weft.codec import edit_json
 
 TEXT = (
     b' { "a" : 1.0 , "b":[ {"x" : "\\u00e9"} , {"y": 2 } ], "c" : {"k":"v\\"}" } , "model":"m" } '
@@ -35,7 +35,7 @@ X, Y = {"x": "é"}, {"y": 2}
     ids=["nothing", "a member", "an inner one", "one more", "another order", "an item less", "new"],
 )
 def test_only_changed_values_are_rewritten(change: dict[str, Any], expected: bytes) -> None:
-    assert splice(TEXT, VALUE, {**VALUE, **change}) == expected
+    assert edit_json(TEXT, VALUE, {**VALUE, **change}) == expected
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_only_changed_values_are_rewritten(change: dict[str, Any], expected: byt
     ],
 )
 def test_other_shapes_are_spliced(text: bytes, new: Any, expected: bytes) -> None:
-    assert splice(text, json.loads(text), new) == expected
+    assert edit_json(text, json.loads(text), new) == expected
 
 
 JSON = st.recursive(
@@ -73,6 +73,6 @@ def test_the_result_equals_the_new_value_for_any_two_values(
     old: Any, new: Any, indent: Any, escaped: bool
 ) -> None:
     text = json.dumps(old, indent=indent, ensure_ascii=escaped).encode()
-    spliced = json.loads(splice(text, old, new))
-    assert json.dumps(spliced, sort_keys=True) == json.dumps(new, sort_keys=True)  # 1 == True
-    assert splice(text, old, old) == text
+    edited = json.loads(edit_json(text, old, new))
+    assert json.dumps(edited, sort_keys=True) == json.dumps(new, sort_keys=True)  # 1 == True
+    assert edit_json(text, old, old) == text
