@@ -723,7 +723,7 @@ async def carriage_returns(call: Call) -> None:
 
 @fault("large", "size", "answers")
 async def large(call: Call) -> None:
-    """Three megabytes of blanks inside the answer's JSON."""
+    """Three megabytes of whitespace inside the answer's JSON."""
     await call.send(call.whole().replace(b"{", b"{" + b" " * 3_000_000, 1))
 
 

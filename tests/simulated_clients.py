@@ -918,13 +918,13 @@ class Session:
 
 
 def without_white_space(texts: Iterable[str]) -> str:
-    """All texts as one, without white space and reminders, because clients group texts freely."""
+    """All texts as one, without whitespace and reminders, because clients group texts freely."""
     text = re.sub(r"<system-reminder>.*?</system-reminder>", "", "\n".join(texts))
     return "".join(text.split())
 
 
 def branch_text(store: Path | str, thread: str) -> str:
-    """The visible text of the current branch, without white space."""
+    """The visible text of the current branch, without whitespace."""
     with weft.open(store, thread=thread) as handle:
         messages = handle.compile().messages
     return without_white_space(m.text for m in messages if m.role not in ("system", "developer"))

@@ -37,7 +37,7 @@ SAME = [
     (message("user", "a\n"), message("user", "a")),
 ]
 OTHER = [
-    (message("user", "x = 1"), message("user", "x=1")),  # white space may be an edit
+    (message("user", "x = 1"), message("user", "x=1")),  # whitespace may be an edit
     (message("user", "a", "b"), message("user", "a")),
     (message("assistant", "One.", CALL), message("assistant", CALL, "One.")),
     (message("user", "a"), message("assistant", "a")),

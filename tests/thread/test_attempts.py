@@ -70,7 +70,7 @@ def test_the_response_metadata_is_stored(store: Store) -> None:
         (Message("assistant", (Thinking(""), Text(""))), "failed"),
         (Message("assistant", (Thinking("hm"),)), "partial"),
         (Message("assistant", (ToolCall("c", "f", ""),)), "partial"),
-        (answer(" "), "partial"),  # white space is content: it was streamed
+        (answer(" "), "partial"),  # whitespace is content: it was streamed
     ],
 )
 def test_the_state_says_whether_any_text_arrived(message: Message | None, state: str) -> None:

@@ -182,7 +182,7 @@ _BLANK = (
     "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
-"""The white space of JavaScript's `trim`, which differs from Python's `strip`."""
+"""The whitespace of JavaScript's `trim`, which differs from Python's `strip`."""
 _MAX_SAFE_INTEGER = 2**53 - 1
 
 

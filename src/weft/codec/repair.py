@@ -12,7 +12,7 @@ with the original position of each block. The rules, and the vendors that requir
   vendors refuse an unpaired id.
 - Empty text is not sent: Anthropic says "text content blocks must be non-empty".
 - The list does not begin with the assistant, and for some models does not end with it: Anthropic.
-  A prefill may not end in white space: "final assistant content cannot end with trailing
+  A prefill may not end in whitespace: "final assistant content cannot end with trailing
   whitespace" (https://github.com/anomalyco/opencode/issues/1295).
 - Signatures, file ids and blocks of another vendor are dropped. So is the billing block that Claude
   Code puts first: it differs in every request, so no prefix with it is ever found in a cache
@@ -225,7 +225,7 @@ class Rules(Struct, frozen=True):
     - `allows_names`: a message may have the name of a participant.
     - `needs_user_first`: the first message must be the user's.
     - `allows_empty_text`: a text block may be empty.
-    - `allows_trailing_space`: a prefill may end in white space.
+    - `allows_trailing_space`: a prefill may end in whitespace.
     """
 
     protocol: str

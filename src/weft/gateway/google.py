@@ -96,7 +96,7 @@ class ArrayOutbound(Outbound):
         await super().start(status, [*other_headers, ("content-type", JSON_TYPE)])
 
     async def write(self, data: bytes) -> None:
-        await super().write(self._elements(data) or b"\n")  # white space keeps the connection alive
+        await super().write(self._elements(data) or b"\n")  # whitespace keeps the connection alive
 
     async def finish(self, data: bytes = b"") -> None:
         closing = b"[]" if self._separator == b"[" else b"]"

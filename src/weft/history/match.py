@@ -54,8 +54,8 @@ from .objects import Append, Draft, encode_commit
 #
 # - Adjacent texts of a message are one part, because clients merge and split them, and drop blank
 #   ones.
-# - White space in an answer is ignored, because clients trim it and join texts differently. In a
-#   user's text only leading and trailing white space is ignored: other changes may be an edit.
+# - Whitespace in an answer is ignored, because clients trim it and join texts differently. In a
+#   user's text only leading and trailing whitespace is ignored: other changes may be an edit.
 # - Keys are chained. One key covers everything up to it, so the longest known prefix is the last
 #   key that is stored.
 # - System messages are left out, because clients rewrite them. A separate digest compares them.
@@ -519,7 +519,7 @@ def is_same_input(stored: Sequence[Message], sent: Sequence[Message]) -> bool:
 
 
 def _input_parts(messages: Sequence[Message]) -> Iterator[object]:
-    """Call ids, keys of media, and all texts as one string without white space."""
+    """Call ids, keys of media, and all texts as one string without whitespace."""
     texts: list[str] = []
     for message in messages:
         for block in message.blocks:

@@ -359,7 +359,7 @@ def _best_steps(
 
 
 def _has_phrase(text: str, phrase: str) -> bool:
-    """Whether the text has the phrase, in any case and with any white space."""
+    """Whether the text has the phrase, in any case and with any whitespace."""
     return " ".join(phrase.casefold().split()) in " ".join(text.casefold().split())
 
 

@@ -433,7 +433,7 @@ LOSS_CODES: dict[str, LossCode] = {
         "dropped", "form", "{detail} message", "none of its content can be sent"
     ),
     "trailing_space_dropped": LossCode(
-        "dropped", "form", "white space at the end", "the target refuses it in an unfinished turn"
+        "dropped", "form", "whitespace at the end", "the target refuses it in an unfinished turn"
     ),
     "billing_line_dropped": LossCode(
         "dropped", "form", "Claude Code's billing block", "it is meant for its own vendor only"

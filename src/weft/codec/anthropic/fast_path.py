@@ -242,7 +242,7 @@ def _check_system_position(messages: list[Any], number: int, target: Target) -> 
 
 
 def _strip_trailing_space(last: Assistant, path: str, losses: Losses) -> None:
-    """Anthropic refuses a prefill that ends in white space."""
+    """Anthropic refuses a prefill that ends in whitespace."""
     content = last.content
     if not isinstance(content, str):
         if content and content[-1].text != content[-1].text.rstrip():
