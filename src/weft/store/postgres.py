@@ -11,6 +11,7 @@ Locks protect what must not change during a landing:
   any order, and an exclusive lock rules out deadlocks.
 """
 
+import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -183,33 +184,35 @@ class PostgresServer:
             cursor.executemany(_to_psycopg(sql), values)
 
     def scrub(self) -> None:
-        """Rewrite the tables; the server's log and backups are up to its administrator."""
+        """Rewrite all tables, so that their files no longer contain deleted data.
+
+        The write-ahead log and the backups are left to the administrator of the server.
+        """
         with self.snapshot():
-            for table in (
-                "entry",
-                "commits",
-                "index_block",
-                "index_commit",
-                "attempt",
-                "thread",
-                "ref",
-            ):
+            for table in self._tables():
                 sql = _to_psycopg(f"VACUUM FULL {table}")
                 self._run(lambda connection, sql=sql: connection.execute(sql))
 
     def integrity(self) -> list[str]:
-        return []
+        return []  # PostgreSQL has no integrity check that every client may run
 
     def size(self) -> int:
-        tables = (
-            "'thread entry line commits commit_entry ref operation checkpoint index_block "
-            "index_commit attempt'"
-        )
         rows = self.read(
-            f"""SELECT sum(pg_total_relation_size(name::regclass))::bigint
-            FROM unnest(string_to_array({tables}, ' ')) AS name"""
+            """SELECT sum(pg_total_relation_size(name::regclass))::bigint
+            FROM unnest(?::text[]) AS name""",
+            (self._tables(),),
         )
         return rows[0][0]
+
+    def _tables(self) -> list[str]:
+        """The store's own tables: other programs may have tables in the same schema."""
+        statements = [statement for script in scripts("postgres") for statement in script]
+        names = re.findall(r"^CREATE TABLE (\w+)", "\n".join(statements), re.MULTILINE)
+        rows = self.read(  # a later migration may have dropped one
+            "SELECT name FROM unnest(?::text[]) AS name WHERE to_regclass(name) IS NOT NULL",
+            (["weft_schema", *names],),
+        )
+        return [name for (name,) in rows]
 
     def close(self) -> None:
         with self._pool_lock:
