@@ -263,8 +263,8 @@ ERRORS = [
     (["log", "--thread", "nosuch"], "there is no thread 'nosuch' in '{store}': there is 'default'"),
     (["log", "--store", "{folder}"], "'{folder}' is a folder, not a store"),
     (["commit", "x", "--store", "{folder}"], "'{folder}' is a folder, not a store"),
-    (["log", "--store", "{text}"], "'{text}' is not a weft store"),
-    (["commit", "x", "--store", "{text}"], "'{text}' is not a weft store"),
+    (["log", "--store", "{text}"], "'{text}' is not a Weft store"),
+    (["commit", "x", "--store", "{text}"], "'{text}' is not a Weft store"),
 ]
 
 

@@ -137,12 +137,23 @@ def test_run_leaves_an_empty_store_empty(tmp_path):
     assert list(weft.thread.threads(tmp_path / "x.db")) == []
 
 
-def test_serve_prints_the_path_of_the_store(tmp_path):
-    words = [sys.executable, "-c", LAUNCH, "serve", "--port", "0", "--store", "x.db"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+def printed_store(folder, store):
+    """What `weft serve` prints about the store."""
+    words = [sys.executable, "-c", LAUNCH, "serve", "--port", "0", "--store", store]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=folder) as process:
         lines = [process.stdout.readline() for _ in range(2)]
         process.terminate()
-    assert lines[1] == "threads are stored in x.db\n"
+    return lines[1]
+
+
+def test_serve_prints_the_path_of_the_store(tmp_path):
+    assert printed_store(tmp_path, "x.db") == "threads are stored in x.db\n"
+
+
+def test_serve_prints_the_url_of_the_store_without_its_password(tmp_path, postgres):
+    line = printed_store(tmp_path, f"{postgres}&password=hunter2xyz")
+    assert line.startswith("threads are stored in postgresql://postgres@")
+    assert "hunter2xyz" not in line
 
 
 ASK = """

@@ -149,5 +149,5 @@ def test_a_store_of_a_newer_version_is_unchanged(old: tuple[str, Callable[[str],
     address, execute = old
     newer = "UPDATE weft_schema SET version = 99"
     execute("PRAGMA user_version = 99" if "://" not in address else newer)
-    with pytest.raises(weft.errors.StoreError, match="newer weft"):
+    with pytest.raises(weft.errors.StoreError, match="newer version of Weft: upgrade"):
         open_store(address)

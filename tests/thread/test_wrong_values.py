@@ -150,7 +150,7 @@ def test_a_database_of_another_program_is_not_written_into(tmp_path: Path) -> No
     other.commit()
     other.close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match="not a weft store"):
+    with pytest.raises(StoreError, match="not a Weft store"):
         weft.open(path)
     assert path.read_bytes() == before
 

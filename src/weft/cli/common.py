@@ -15,7 +15,7 @@ import orjson
 
 from weft.errors import ConfigError
 from weft.printable import escape_json
-from weft.store import Store
+from weft.store import Store, check_address, without_password
 from weft.thread import (
     PREFIXES,
     CommitInfo,
@@ -92,8 +92,12 @@ def add_command_options(
 
 
 def store_path(args: argparse.Namespace) -> str:
-    """The address of the store."""
-    return args.store or os.environ.get("WEFT_STORE") or str(Path(DEFAULT_STORE).expanduser())
+    """The address of the store; raises `ConfigError` if it can only be a mistake."""
+    address = args.store or os.environ.get("WEFT_STORE")
+    if not address:
+        return str(Path(DEFAULT_STORE).expanduser())
+    check_address(address)
+    return address
 
 
 def _refuse_folder(path: str) -> None:
@@ -165,7 +169,7 @@ def existing_thread(args: argparse.Namespace, path: str) -> str:
             raise ConfigError(
                 f"{args.thread!r} matches {len(matches)} threads: {_list_names(matches)}"
             )
-    missing = f"there is no thread {args.thread or DEFAULT_THREAD!r} in {path!r}"
+    missing = f"there is no thread {args.thread or DEFAULT_THREAD!r} in {without_password(path)!r}"
     if not names:
         raise ConfigError(f"{missing}, and no other thread: `weft commit TEXT` creates one")
     if args.thread:

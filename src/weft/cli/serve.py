@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import os
-import re
 import sys
 from importlib.util import find_spec
 
@@ -155,7 +154,10 @@ def offer_import(store: str) -> None:
 
 
 def _announce(url: str, store: str) -> None:
-    """Print the URL and the store, without a password in the store's address."""
+    """Print the URL of the server, and the address of the store without its password."""
+    from weft.store import without_password
+
     print(f"weft serves on {url}", file=sys.stdout)
-    address = re.sub(r"//[^@/]*@", "//", store)
-    print(clean_line(f"threads are stored in {address}"), flush=True, file=sys.stdout)
+    print(
+        clean_line(f"threads are stored in {without_password(store)}"), flush=True, file=sys.stdout
+    )

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.errors import ConfigError
-from weft.lazy import lazy_names
+from weft.errors import ConfigError, StoreError
+from weft.lazy import lazy_names, lazy_pattern
 
 from .base import (
     BUCKETS,
@@ -86,6 +86,7 @@ __all__ = [
     "TombstoneReason",
     "Unindexed",
     "announce_server",
+    "check_address",
     "checksum",
     "companion_path",
     "deleted_name",
@@ -93,6 +94,7 @@ __all__ = [
     "open_store",
     "read_deleted_name",
     "read_server",
+    "without_password",
     "write_private",
 ]
 
@@ -107,11 +109,41 @@ def open_store(target: str | Path | None = None) -> Store:
 
         return MemoryStore()
     address = str(target)
+    check_address(address)
     scheme = address.partition("://")[0] if "://" in address else "sqlite"
     if scheme not in OPENERS:
         supported = ", ".join(f"{name}://..." for name in OPENERS)
         raise ConfigError(f"unknown store scheme {scheme!r}: use a file path or {supported}")
     return OPENERS[scheme](address)
+
+
+NOT_A_URL = lazy_pattern(
+    r"postgres(ql)?:(?!//)|\s*(host|hostaddr|port|dbname|user|password|service)\s*="
+)
+"""The start of a PostgreSQL address that is not a URL."""
+
+
+def check_address(address: str) -> None:
+    """Raise `ConfigError` for a PostgreSQL address that is not a URL.
+
+    It would be taken for the path of a file, and its password would be in the file's name and in
+    messages.
+    """
+    if NOT_A_URL.match(address):
+        raise ConfigError("a store in PostgreSQL needs a URL: postgresql://USER@HOST/DATABASE")
+
+
+def without_password(address: str) -> str:
+    """The address of a store without its passwords, for messages."""
+    scheme, separator, _ = address.partition("://")
+    if not separator or OPENERS.get(scheme) is not _open_postgres:
+        return address
+    try:
+        from .postgres import url_without_password  # an optional extra
+
+        return url_without_password(address)
+    except (ImportError, StoreError):
+        return f"{scheme}://..."  # where the password is in it is not known
 
 
 def _open_sqlite(address: str) -> Store:

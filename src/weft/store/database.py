@@ -145,8 +145,11 @@ class Database(Protocol):
         """Inside a transaction: an exception rolls back only what was done inside."""
         ...
 
-    def snapshot(self) -> AbstractContextManager[Any]:
-        """Several reads on one connection."""
+    def hold_connection(self) -> AbstractContextManager[Any]:
+        """Use one connection for all reads inside.
+
+        In PostgreSQL, each read still sees the data as it is at that moment.
+        """
         ...
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[SqlRow]: ...

@@ -1,14 +1,15 @@
 """The PostgreSQL store, which many machines can share.
 
-Connections are pooled. An OS thread holds one for a transaction or a statement, so there are as
-many connections as OS threads that use the store at the same time. The isolation level is
-`READ COMMITTED`.
-Locks protect what must not change during a landing:
+Connections are pooled. An OS thread holds one connection for a statement or a transaction, so there
+are as many connections as OS threads that use the store at the same time. The code assumes
+PostgreSQL's default isolation level, `READ COMMITTED`. Locks protect what must not change during a
+write:
 
-- Every landing holds a shared advisory lock, and its thread's row `FOR UPDATE`. So landings in one
-  thread queue, and those in different threads do not.
-- An explicit transaction holds that advisory lock exclusively. It may write to several threads in
-  any order, and an exclusive lock rules out deadlocks.
+- A single write (`transaction(exclusive=False)`) holds a shared advisory lock. A landing also locks
+  the row of its thread (`FOR UPDATE`). So landings in one thread wait for each other, and landings
+  in different threads do not.
+- `Store.transaction()` holds the advisory lock exclusively. The caller may write to several threads
+  in any order, which could cause deadlocks if others wrote at the same time.
 """
 
 import re
@@ -17,8 +18,10 @@ from contextlib import contextmanager
 from functools import lru_cache
 from threading import Lock, local
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import psycopg
+from psycopg import pq
 
 from weft.errors import StoreError
 
@@ -30,28 +33,34 @@ ADVISORY_LOCK = 0x77656674  # "weft"; PostgreSQL keeps the locks of each databas
 BEGIN_SHARED = b"BEGIN; SELECT pg_advisory_xact_lock_shared(%d)" % ADVISORY_LOCK
 BEGIN_EXCLUSIVE = b"BEGIN; SELECT pg_advisory_xact_lock(%d)" % ADVISORY_LOCK
 CONNECT_SECONDS = 10
+URL = re.compile(r"\w+://([^@/]*@)?[^@/?]*(/[^@?]*)?(\?.*)?")
+"""A URL with at most one `@`, which ends the user name and password.
+
+If a password contains `@` or `/`, libpq takes a part of it for the host, the port or the database.
+"""
 
 Connection = psycopg.Connection[SqlRow]
 T = TypeVar("T")
 
 
 class PostgresStore(SqlStore):
-    """A store in one PostgreSQL database, at a `postgresql://` address."""
+    """A store in one PostgreSQL database, at a `postgresql://` URL."""
 
     def __init__(self, url: str) -> None:
-        self._server = PostgresServer(url)
-        super().__init__(self._server)
+        self._database = PostgresDatabase(url)
+        super().__init__(self._database)
 
     def close(self) -> None:
-        self._server.close()
+        self._database.close()
 
 
-class PostgresServer:
-    """The pool of connections: transactions, locks, the schema's version."""
+class PostgresDatabase:
+    """The `Database` of a PostgreSQL store: a pool of connections, transactions and migrations."""
 
     def __init__(self, url: str) -> None:
         self.dialect = POSTGRES
         self._url = url
+        self._name = url_without_password(url)  # for error messages
         self._idle: list[Connection] = []
         self._pool_lock = Lock()
         self._closed = False
@@ -61,7 +70,7 @@ class PostgresServer:
         except psycopg.Error as error:
             self.close()
             raise StoreError(
-                f"the store {self._safe_address()!r} cannot be opened: {_one_line(error)}"
+                f"the store {self._name!r} cannot be opened: {_one_line(error)}"
             ) from None
         except StoreError:
             self.close()
@@ -96,7 +105,7 @@ class PostgresServer:
             finally:
                 state.nesting -= 1
             return
-        with self.snapshot():
+        with self.hold_connection():
             try:
                 self._begin(exclusive)
                 state.nesting = 1
@@ -137,7 +146,7 @@ class PostgresServer:
                 raise
 
     @contextmanager
-    def snapshot(self) -> Generator[None]:
+    def hold_connection(self) -> Generator[None]:
         state = self._state
         if state.connection is not None:
             yield
@@ -146,7 +155,7 @@ class PostgresServer:
         try:
             yield
         finally:
-            connection = self._connection()  # may have been replaced by a new one
+            connection = self._connection()  # `_run` and `_begin` replace one that was lost
             state.connection = None
             self._release_connection(connection)
 
@@ -188,7 +197,7 @@ class PostgresServer:
 
         The write-ahead log and the backups are left to the administrator of the server.
         """
-        with self.snapshot():
+        with self.hold_connection():
             for table in self._tables():
                 sql = _to_psycopg(f"VACUUM FULL {table}")
                 self._run(lambda connection, sql=sql: connection.execute(sql))
@@ -223,7 +232,7 @@ class PostgresServer:
 
     def _run(self, statement: Callable[[Connection], T]) -> T:
         """Run a statement; outside a transaction, reconnect once if the connection was lost."""
-        with self.snapshot():
+        with self.hold_connection():
             try:
                 return statement(self._connection())
             except psycopg.OperationalError as error:
@@ -272,6 +281,10 @@ class PostgresServer:
             connection.close()  # the outer transaction cannot continue, and fails when it commits
 
     def _connection(self) -> Connection:
+        """The connection that the calling OS thread holds.
+
+        Reads always hold one, so it is only missing if a write is not inside a transaction.
+        """
         connection = self._state.connection
         if connection is None:
             raise StoreError("the PostgreSQL store can only write inside a transaction")
@@ -280,7 +293,7 @@ class PostgresServer:
     def _acquire_connection(self) -> Connection:
         with self._pool_lock:
             if self._closed:
-                raise StoreError(f"the store {self._safe_address()!r} is closed")
+                raise StoreError(f"the store {self._name!r} is closed")
             if self._idle:
                 return self._idle.pop()
         return self._connect()
@@ -299,24 +312,26 @@ class PostgresServer:
             )
         except psycopg.Error as error:
             raise StoreError(
-                f"the store {self._safe_address()!r} cannot be reached: {_one_line(error)}"
+                f"the store {self._name!r} cannot be reached: {_one_line(error)}"
             ) from None
 
     def _migrate(self) -> None:
-        """Bring the schema to this version; another process may be doing the same."""
-        versions = scripts("postgres")
-        if self._version() == len(versions):
+        """Update the schema to the version of this Weft; another process may be doing the same."""
+        migrations = scripts("postgres")
+        if self._version() == len(migrations):
             return
         with self.transaction():
             self.write("CREATE TABLE IF NOT EXISTS weft_schema (version INTEGER NOT NULL)")
             version = self._version()
-            if version > len(versions):
-                raise StoreError(f"the store {self._safe_address()!r} was written by a newer weft")
-            for script in versions[version:]:
+            if version > len(migrations):
+                raise StoreError(
+                    f"the store {self._name!r} was written by a newer version of Weft: upgrade Weft"
+                )
+            for script in migrations[version:]:
                 for statement in script:
                     self.write(statement)
             self.write("DELETE FROM weft_schema")
-            self.write("INSERT INTO weft_schema VALUES (?)", (len(versions),))
+            self.write("INSERT INTO weft_schema VALUES (?)", (len(migrations),))
 
     def _version(self) -> int:
         if self.read("SELECT to_regclass('weft_schema')")[0][0] is None:
@@ -325,15 +340,10 @@ class PostgresServer:
         return rows[0][0] if rows else 0
 
     def _store_error(self, error: psycopg.Error) -> StoreError:
-        store_error = StoreError(f"the store {self._safe_address()!r} failed: {_one_line(error)}")
+        store_error = StoreError(f"the store {self._name!r} failed: {_one_line(error)}")
+        # If the data is the cause, a retry fails too.
         store_error.is_data = isinstance(error, (psycopg.DataError, psycopg.IntegrityError))
         return store_error
-
-    def _safe_address(self) -> str:
-        """The address without its password, for error messages."""
-        scheme, _, address = self._url.partition("://")
-        login, separator, host = address.rpartition("@")
-        return f"{scheme}://{login.partition(':')[0]}{separator}{host}"
 
 
 class _ThreadState(local):
@@ -344,7 +354,34 @@ class _ThreadState(local):
         self.nesting = 0
         self.deferred: Deferred | None = None
         self.memo: Memo | None = None
-        self.thread_keys: dict[str, int] = {}
+        self.thread_keys: dict[str, int] = {}  # the keys of threads, by name
+
+
+def url_without_password(url: str) -> str:
+    """The URL without its passwords, for messages; raises `StoreError` if it is invalid."""
+    try:
+        options = pq.Conninfo.parse(url.encode())
+    except psycopg.Error:
+        options = None
+    if options is None or not URL.fullmatch(url):
+        # libpq's message may quote the password, so it is left out.
+        raise StoreError(
+            "the address of the store is not a valid PostgreSQL URL: check its parameters, and "
+            "percent-encode special characters in the password (%40 for @)"
+        )
+    values = {
+        option.keyword.decode(): quote(option.val.decode(), safe="/,")
+        for option in options
+        if option.val is not None and not option.dispchar  # set for passwords and keys
+    }
+    user, database = values.pop("user", ""), values.pop("dbname", "")
+    server = ""
+    if "," not in values.get("host", "") and not values.get("host", "").startswith("/"):
+        server = values.pop("host", "")
+        server += f":{values.pop('port')}" if "port" in values else ""
+    parameters = "&".join(f"{name}={value}" for name, value in values.items())
+    shown = f"postgresql://{user}{'@' if user else ''}{server}/{database}"
+    return f"{shown}?{parameters}" if parameters else shown
 
 
 def _one_line(error: psycopg.Error) -> str:
@@ -358,4 +395,4 @@ def _to_psycopg(sql: str) -> bytes:
     return sql.replace("?", "%s").encode()
 
 
-POSTGRES = Dialect("postgres", "SELECT key FROM thread WHERE key = ? FOR UPDATE")
+POSTGRES = Dialect("postgres", lock_thread="SELECT key FROM thread WHERE key = ? FOR UPDATE")

@@ -236,14 +236,14 @@ class SqlStore:
         excluding: Sequence[bytes] = (),
     ) -> list[Step]:
         condition = f" AND c.data NOT IN ({_placeholders(excluding)})" if excluding else ""
-        with self._db.snapshot():
+        with self._db.hold_connection():
             span = (after, UNLIMITED if until is None else until)
             rows = self._read_chain(thread, head, JOINED, condition, tuple(excluding), span, limit)
             rows.reverse()
             return self._to_steps(rows)
 
     def walk_nodes(self, thread: str, head: Id, limit: int) -> list[Node]:
-        with self._db.snapshot():
+        with self._db.hold_connection():
             rows = self._read_chain(thread, head, NODES, "", (), ALL_DEPTHS, limit)
             return list(map(_to_node, rows))
 
@@ -251,12 +251,12 @@ class SqlStore:
         self, thread: str, head: Id, *, until: int | None = None, limit: int
     ) -> list[LogRow]:
         span = (0, UNLIMITED if until is None else until)
-        with self._db.snapshot():
+        with self._db.hold_connection():
             return cast(list[LogRow], self._read_chain(thread, head, LOG_ROWS, "", (), span, limit))
 
     def read_depths(self, thread: str, head: Id, ids: Sequence[Id]) -> dict[Id, int]:
         owner = self._thread_key(thread)
-        with self._db.snapshot():
+        with self._db.hold_connection():
             line_ends = dict(self._db.read(LINES, (owner, head, 0)))
             depths: dict[Id, int] = {}
             for chunk in _chunks(ids):
@@ -346,7 +346,7 @@ class SqlStore:
         self, thread: str, *, before: int | None = None, limit: int = 64
     ) -> list[Operation]:
         owner = self._thread_key(thread)
-        with self._db.snapshot():
+        with self._db.hold_connection():
             rows = self._db.read(
                 """SELECT o.seq, o.verb, o.name, a.id, b.id, o.was, coalesce(o.created, b.created)
                 FROM (SELECT l.*, r.name FROM operation l JOIN ref r ON r.key = l.ref
@@ -539,7 +539,7 @@ class SqlStore:
     def unindexed(self, limit: int, after: int = 0) -> list[Unindexed]:
         sql = f"""SELECT c.thread, {COLUMNS} FROM commits c
             LEFT JOIN entry e ON e.key = c.entry WHERE"""
-        with self._db.snapshot():
+        with self._db.hold_connection():
             rows = self._db.read(
                 f"""{sql} c.key IN
                 (SELECT key FROM index_pending WHERE key > ? ORDER BY key LIMIT ?)""",
@@ -651,7 +651,7 @@ class SqlStore:
 
     def read_keys(self, keys: Sequence[int]) -> list[tuple[str, Step]]:
         steps: dict[int, tuple[str, Step]] = {}
-        with self._db.snapshot():
+        with self._db.hold_connection():
             for chunk in _chunks(keys):
                 rows = self._db.read(
                     f"""SELECT t.name, {COLUMNS} FROM commits c JOIN thread t ON t.key = c.thread

@@ -38,7 +38,7 @@ OPEN_ERRORS = (sqlite3.Error, OSError)
 READ_ONLY_CODES = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
 
 
-SQLITE = Dialect("sqlite", "", has_sequential_keys=True)
+SQLITE = Dialect("sqlite", lock_thread="", has_sequential_keys=True)
 
 
 class SqliteStore(SqlStore):
@@ -53,7 +53,7 @@ class SqliteStore(SqlStore):
 
 
 class SqliteFile:
-    """The connection: transactions, locks, the schema's version."""
+    """The `Database` of a SQLite store: its connections, transactions, locks and migrations."""
 
     def __init__(self, path: str) -> None:
         self.dialect = SQLITE
@@ -148,7 +148,7 @@ class SqliteFile:
                 raise
             self._writer.execute(f"RELEASE {name}")
 
-    def snapshot(self) -> AbstractContextManager[Any]:
+    def hold_connection(self) -> AbstractContextManager[Any]:
         self._check_open()
         return _ReleasedLock(self.lock) if self._lock_first_connection() else self._reader
 
@@ -321,27 +321,29 @@ class SqliteFile:
             return
         if tables & OWN_TABLES or not tables:
             raise Damaged(f"tables of the store {self._path!r} are missing")
-        raise StoreError(f"{self._path!r} is a SQLite database, but not a weft store")
+        raise StoreError(f"{self._path!r} is a SQLite database, but not a Weft store")
 
     def _migrate(self) -> None:
-        """Bring the schema to this version; another process may be doing the same."""
-        versions = scripts("sqlite")
+        """Update the schema to the version of this Weft; another process may be doing the same."""
+        migrations = scripts("sqlite")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version > len(versions):
-            raise StoreError(f"the store {self._path!r} was written by a newer weft")
-        if version == len(versions):
+        if version > len(migrations):
+            raise StoreError(
+                f"the store {self._path!r} was written by a newer version of Weft: upgrade Weft"
+            )
+        if version == len(migrations):
             return
         if self._is_read_only:
             raise StoreError(
-                f"the store {self._path!r} was written by an older weft and is read-only: copy it "
-                "to a folder that can be written"
+                f"the store {self._path!r} was written by an older version of Weft and is "
+                "read-only: copy it to a folder that can be written"
             )
         with self.transaction():
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            for script in versions[version:]:
+            for script in migrations[version:]:
                 for statement in script:
                     self._db.execute(statement)
-            self._db.execute(f"PRAGMA user_version = {len(versions)}")
+            self._db.execute(f"PRAGMA user_version = {len(migrations)}")
 
     def _roll_back(self) -> None:
         self._deferred = Deferred()
@@ -506,7 +508,7 @@ def _to_store_error(error: Exception, message: str, path: str | None = None) -> 
     """`Damaged` if the file is damaged, else `StoreError`."""
     code = _primary_code(error)
     if code == sqlite3.SQLITE_NOTADB and path is not None and not _was_database(path):
-        return StoreError(f"{path!r} is not a weft store")
+        return StoreError(f"{path!r} is not a Weft store")
     if code in DAMAGE_CODES or isinstance(error, UnicodeDecodeError):
         return Damaged(f"{message}; `weft fsck --repair` recovers what is intact")
     return StoreError(message)

@@ -22,7 +22,14 @@ from weft.history import View, chain_messages, read_branches
 from weft.ids import Id
 from weft.lazy import lazy_pattern
 from weft.model import Message, is_system
-from weft.store import Store, ThreadRecord, descendants, open_store, read_deleted_name
+from weft.store import (
+    Store,
+    ThreadRecord,
+    check_address,
+    descendants,
+    open_store,
+    read_deleted_name,
+)
 
 from .arguments import check_name, check_thread_name
 from .asker import Models
@@ -185,6 +192,7 @@ def open_existing(target: Target) -> Generator[Store]:
         yield _check_store(target)
         return
     if target is not None and "://" not in str(target) and not Path(target).exists():
+        check_address(str(target))
         raise StoreError(f"there is no store at {str(target)!r}")
     store = open_store(target)
     try:
