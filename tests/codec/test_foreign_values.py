@@ -183,7 +183,7 @@ LEFT_OUT = [
     # "Invalid value: 'input_image'. Supported values are: 'output_text' and 'refusal'."
     (model({"text": "a"}, PNG), G, R, "input_image", ["contents[1].parts[1]"]),
     (model({"text": "a"}, PNG), G, C, "image_url", ["contents[1].parts[1]"]),
-    # only the assistant calls, and only the other side answers
+    # calls belong in assistant messages, and results in user messages
     (gemini({"role": "user", "parts": [HI, CALL]}), G, A, "tool_use", ["contents[0].parts[1]"]),
     (gemini({"role": "user", "parts": [HI, CALL]}), G, C, "tool_calls", ["contents[0].parts[1]"]),
     (

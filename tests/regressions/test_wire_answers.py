@@ -846,7 +846,8 @@ def test_losses_of_meaning_come_first():
     ]
     assert loss_lines(losses) == [
         "meaning: b: added an error result (the call has no result)",
-        "form: 2 times dropped cache breakpoint (the target has no breakpoint here): a, c",
+        "form: 2 times dropped cache breakpoint"
+        " (the target has no breakpoint at this position): a, c",
     ]
 
 

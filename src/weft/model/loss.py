@@ -115,7 +115,10 @@ LOSS_CODES: dict[str, LossCode] = {
         "dropped", "meaning", "parameter {detail}", "the target has no such parameter"
     ),
     "param_renamed": LossCode(
-        "changed", "form", "parameter name {detail}", "this server only knows the other name"
+        "changed",
+        "form",
+        "parameter name {detail}",
+        "the target server does not know the original name",
     ),
     "null_member_dropped": LossCode(
         "dropped", "form", "member {detail}", "the target leaves out members without a value"
@@ -156,8 +159,8 @@ LOSS_CODES: dict[str, LossCode] = {
     "stop_sequences_dropped": LossCode(
         "dropped",
         "meaning",
-        "stop sequences {detail}",
-        "the target accepts fewer stop sequences, or none that are blank",
+        "{detail} of the stop sequences",
+        "the target limits their number or refuses blank ones, or the model accepts none",
     ),
     # Defaults that the target requires
     "default_added": LossCode("added", "form", "{detail}", "the target requires a value"),
@@ -181,7 +184,7 @@ LOSS_CODES: dict[str, LossCode] = {
         "changed",
         "form",
         'response format "any JSON", now the schema of an object',
-        'the model requires the word "JSON" in the conversation otherwise',
+        'for "any JSON", the model requires the word JSON in the conversation',
     ),
     "format_excluded_by_tools": LossCode(
         "dropped", "meaning", "response format", "the model cannot combine JSON output with tools"
@@ -200,7 +203,7 @@ LOSS_CODES: dict[str, LossCode] = {
         "changed",
         "form",
         "effort {detail}, now a thinking budget",
-        "the model is given a number of tokens",
+        "the model takes a number of thinking tokens, not an effort level",
     ),
     "effort_overridden": LossCode(
         "dropped", "meaning", "effort {detail}", "another thinking setting excludes it"
@@ -210,22 +213,28 @@ LOSS_CODES: dict[str, LossCode] = {
         "changed",
         "meaning",
         "thinking budget {detail}",
-        "the model is given an effort level, not a number of tokens",
+        "the model takes an effort level, not a number of thinking tokens",
     ),
     "thinking_budget_changed": LossCode(
         "changed", "meaning", "thinking budget {detail}", "it is outside the model's range"
     ),
     "thinking_budget_dropped": LossCode(
-        "dropped", "meaning", "thinking budget {detail}", "the target cannot be given one here"
+        "dropped",
+        "meaning",
+        "thinking budget {detail}",
+        "the model takes no budget, an effort replaces it, or max_tokens leaves no room for it",
     ),
     "thinking_mode_dropped": LossCode(
-        "dropped", "meaning", "thinking mode {detail}", "the target cannot be given one here"
+        "dropped", "meaning", "thinking mode {detail}", "the target or the model has no such mode"
     ),
     "thinking_excluded_by_tool_choice": LossCode(
         "dropped", "meaning", "thinking", "the target refuses it together with a forced tool call"
     ),
     "thinking_not_disabled": LossCode(
-        "dropped", "meaning", "the request to turn thinking off", "the target cannot do that here"
+        "dropped",
+        "meaning",
+        "the request to turn thinking off",
+        "the target has no such setting for this model, or the request also sets an effort",
     ),
     "thinking_summary_dropped": LossCode(
         "dropped",
@@ -361,7 +370,7 @@ LOSS_CODES: dict[str, LossCode] = {
     ),
     # Messages and roles
     "role_changed": LossCode(
-        "changed", "form", "role {detail}", "the target has no such role here"
+        "changed", "form", "role {detail}", "the target has no such role at this position"
     ),
     "role_unsupported": LossCode(
         "changed", "meaning", "role {detail}", "the target has no such role"
@@ -414,11 +423,14 @@ LOSS_CODES: dict[str, LossCode] = {
     "no_user_message": LossCode(
         "changed",
         "meaning",
-        "conversation without a user message, now an empty list",
-        "the target requires a user message",
+        "conversation without a user or assistant message, now an empty list",
+        "the target requires a user message, and refuses an empty list",
     ),
     "turn_added": LossCode(
-        "added", "meaning", "the message {detail}", "the target requires a user message here"
+        "added",
+        "meaning",
+        "the message {detail}",
+        "the target requires a user message at this position",
     ),
     "empty_message_dropped": LossCode(
         "dropped", "form", "empty {detail} message", "it has no content"
@@ -439,7 +451,10 @@ LOSS_CODES: dict[str, LossCode] = {
         "dropped", "form", "Claude Code's billing block", "it is meant for its own vendor only"
     ),
     "message_boundary_dropped": LossCode(
-        "changed", "form", "boundary to the message before", "the target joins the two messages"
+        "changed",
+        "form",
+        "boundary between this message and the previous one",
+        "the target joins the two messages",
     ),
     "message_split": LossCode(
         "changed",
@@ -461,13 +476,13 @@ LOSS_CODES: dict[str, LossCode] = {
     ),
     # Content blocks
     "block_unsupported": LossCode(
-        "dropped", "meaning", "{detail} block", "the target cannot express it here"
+        "dropped", "meaning", "{detail} block", "the target cannot express it at this position"
     ),
     "block_on_wrong_side": LossCode(
         "dropped",
         "meaning",
         "{detail} block",
-        "only an assistant calls tools, and only the other side answers a call",
+        "tool calls belong in assistant messages, and tool results in user or tool messages",
     ),
     "vendor_block_dropped": LossCode(
         "dropped", "meaning", "{detail} block", "only its own protocol has it"
@@ -494,7 +509,7 @@ LOSS_CODES: dict[str, LossCode] = {
         "dropped", "meaning", "thinking", "the messages before it have changed since it was signed"
     ),
     "thinking_hidden": LossCode(
-        "dropped", "meaning", "{detail} block", "the settings hide it from this client"
+        "dropped", "meaning", "{detail} block", 'the setting "thinking" is "hidden"'
     ),
     "redacted_thinking_dropped": LossCode(
         "dropped", "meaning", "{detail} block", "the target has no encrypted thinking"
@@ -513,10 +528,10 @@ LOSS_CODES: dict[str, LossCode] = {
     ),
     "empty_thinking_dropped": LossCode("dropped", "form", "thinking block", "it has no text"),
     "refusal_as_text": LossCode(
-        "changed", "form", "refusal, now text", "the target has no refusals here"
+        "changed", "form", "refusal, now text", "the target has no refusals at this position"
     ),
     "cache_breakpoint_dropped": LossCode(
-        "dropped", "form", "cache breakpoint", "the target has no breakpoint here"
+        "dropped", "form", "cache breakpoint", "the target has no breakpoint at this position"
     ),
     "media_in_assistant": LossCode(
         "dropped", "meaning", "{detail} block", "the target's assistant messages hold text only"
@@ -533,11 +548,14 @@ LOSS_CODES: dict[str, LossCode] = {
     "media_type_missing": LossCode(
         "dropped",
         "meaning",
-        "media kind {detail}",
-        "the target requires a media type, and the URL does not show one",
+        "the information that the URL is {detail}",
+        "the target needs a media type, and the URL's extension does not show one",
     ),
     "image_detail_dropped": LossCode(
-        "dropped", "form", "image detail {detail}", "the target's images have none"
+        "dropped",
+        "form",
+        "image setting detail: {detail}",
+        "the target's images have no such setting",
     ),
     "document_as_text": LossCode(
         "changed", "form", "document, now its text", "the target only accepts PDF files"
@@ -549,7 +567,10 @@ LOSS_CODES: dict[str, LossCode] = {
         "a file id is only valid for the vendor that stored the file",
     ),
     "file_id_unsupported": LossCode(
-        "dropped", "meaning", "{detail} block", "the target does not accept a file id here"
+        "dropped",
+        "meaning",
+        "{detail} block",
+        "the target does not accept a file id at this position",
     ),
     "url_unsupported": LossCode(
         "dropped", "meaning", "{detail} block", "the target does not fetch this URL"
