@@ -200,6 +200,37 @@ def test_the_client_is_started_through_the_gateway(run: Run, home: Path, client:
     assert "no request" in error  # the program asked no model
 
 
+ARGUMENTS = """
+from pathlib import Path
+for file in Path("/proc").glob("[0-9]*/cmdline"):
+    try:
+        print(file.read_bytes().replace(b"\\0", b" ").decode(errors="replace"))
+    except OSError:
+        pass
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc")
+@pytest.mark.parametrize("config", [None, "", "store = '{store}'\n"])
+def test_the_store_is_not_an_argument_of_the_gateway(
+    run: Run, home: Path, config: str | None
+) -> None:
+    """Its URL may contain a password, and others can see the arguments of a process."""
+    run("import", str(write_claude(home)))
+    program = home / "program"
+    program.write_text(f"#!{sys.executable}\n{ARGUMENTS}\n")
+    program.chmod(0o755)
+    words = ["--program", str(program)]
+    if config is not None:
+        file = home / "weft.toml"
+        file.write_text(config.format(store=home / "store.db"))
+        words += ["--config", str(file)]
+    code, out, error = run("resume", SESSION, *words)
+    assert code == 0, error
+    assert " serve --port 0" in out  # the gateway
+    assert str(home / "store.db") not in out
+
+
 def test_the_file_can_be_written_without_starting_the_client(run: Run, home: Path) -> None:
     run("import", str(write_claude(home)))
     for flag in ("--no-start", "--print"):

@@ -314,6 +314,7 @@ def start_gateway(
     from .serve import require_server
 
     require_server()
+    flags, environ = hide_store(flags, os.environ if environ is None else environ)
     command = [sys.executable, "-c", LAUNCH_CODE, "serve", "--port", "0", "--no-sample", *flags]
     with TemporaryFile("w+") as log:
         gateway = subprocess.Popen(
@@ -333,6 +334,25 @@ def start_gateway(
         log.seek(0)
         reason = log.read().strip().rpartition("\n")[2].removeprefix("weft: ")
     raise ConfigError(f"the gateway did not start: {reason or 'it gave no reason'}")
+
+
+def hide_store(flags: Sequence[str], environ: Environment) -> tuple[Sequence[str], Environment]:
+    """Move the store from the flags of a gateway to its environment.
+
+    Its URL may contain a password, and other users can see the arguments of a process. The flag
+    stays only if the config file names another store: the file wins over the environment.
+    """
+    stores = [flag.partition("=")[2] for flag in flags if flag.startswith("--store=")]
+    files = [flag.partition("=")[2] for flag in flags if flag.startswith("--config=")]
+    if not stores:
+        return flags, environ
+    if files:
+        from weft.client import load_toml
+
+        if load_toml(files[-1]).get("store") not in (None, stores[-1]):
+            return flags, environ
+    other_flags = [flag for flag in flags if not flag.startswith("--store=")]
+    return other_flags, {**environ, "WEFT_STORE": stores[-1]}
 
 
 def stop_gateway(gateway: "subprocess.Popen[str]") -> None:
