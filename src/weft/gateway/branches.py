@@ -38,7 +38,7 @@ from weft.history import TAG, Series, View, decode_appended, match_key, read_bra
 from weft.ids import Id
 from weft.model import Message, Opaque, Text, is_system
 from weft.store import Landing, Store, ThreadRecord
-from weft.thread import VENDOR_SUMMARIES, Thread, open as open_thread, typed_text
+from weft.thread import VENDOR_SUMMARIES, Thread, open as open_thread, without_client_text
 
 from .codex_compaction import OPENING
 
@@ -185,7 +185,10 @@ def switch_head(store: Store, thread: ThreadRecord, branch: str, created: float)
 
 def count_turns(messages: Sequence[Message]) -> int:
     """How many messages a person typed, at least 1."""
-    return max(1, sum(message.role == "user" and bool(typed_text(message)) for message in messages))
+    return max(
+        1,
+        sum(message.role == "user" and bool(without_client_text(message)) for message in messages),
+    )
 
 
 def _create_branch(store: Store, thread: ThreadRecord, name: str, head: Id, created: float) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         timeout_answer,
     )
     from .attempts import Attempt, read_attempt
+    from .client_text import CLIENT_TEXT, split_typed, text_for_list, without_client_text
     from .compiled import (
         VENDOR_SUMMARIES,
         CompiledContext,
@@ -98,7 +99,6 @@ if TYPE_CHECKING:
         read_origin,
         write_session,
     )
-    from .typed import CLIENT_TEXT, split_typed, text_for_list, typed_text
     from .undo import REF_OPERATIONS, Undone
     from .usage import AnswerCost, UsageTotal, price_usage, read_costs, total_usage
 
@@ -108,6 +108,7 @@ __getattr__ = lazy_names(
         "arguments": "CompactOptions",
         "asker": "SUMMARY_SECONDS Asker Models ask_within drive error_answer timeout_answer",
         "attempts": "Attempt read_attempt",
+        "client_text": "CLIENT_TEXT split_typed text_for_list without_client_text",
         "compiled": (
             "VENDOR_SUMMARIES CompiledContext Recipe VendorParams has_sealed_summaries to_text "
             "with_portable_summaries"
@@ -141,7 +142,6 @@ __getattr__ = lazy_names(
             "ARCHIVE EXPORT_FORMATS IMPORT_FORMATS SessionFile archive_bytes export_bytes "
             "import_bytes read_origin write_session"
         ),
-        "typed": "CLIENT_TEXT split_typed text_for_list typed_text",
         "undo": "REF_OPERATIONS Undone",
         "usage": "AnswerCost UsageTotal price_usage read_costs total_usage",
     },
@@ -256,10 +256,10 @@ __all__ = [
     "timeout_answer",
     "to_text",
     "total_usage",
-    "typed_text",
     "undelete",
     "unregister_content_type",
     "with_portable_summaries",
+    "without_client_text",
     "write_echo",
     "write_session",
 ]

@@ -33,11 +33,11 @@ from weft.store import (
 
 from .arguments import check_name, check_thread_name
 from .asker import Models
+from .client_text import without_client_text
 from .handle import Handle
 from .hooks import Budget, check_budget
 from .lookup import LIMIT, Hit, Moment, make_filter, search_all
 from .thread import Thread
-from .typed import typed_text
 
 Target = str | Path | Store | None
 
@@ -225,7 +225,7 @@ def read_title(store: Store, record: ThreadRecord) -> str | None:
     before_compaction = list(takewhile(lambda step: step.commit.kind != "compact", steps))
     rows = View().extend(before_compaction or steps).rows
     candidates = _title_candidates([row.message for row in rows])
-    titles = (typed_text(message) for message in candidates)
+    titles = (without_client_text(message) for message in candidates)
     return next((title for title in titles if title), None)
 
 

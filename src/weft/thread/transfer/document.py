@@ -47,8 +47,8 @@ from weft.model import (
 )
 from weft.printable import clean_text, without_sequences
 from weft.store import Step
+from weft.thread.client_text import CLIENT_TEXT
 from weft.thread.handle import Handle
-from weft.thread.typed import CLIENT_TEXT
 
 Render = Callable[[str], str]
 """Converts Markdown of an untrusted author to safe HTML."""

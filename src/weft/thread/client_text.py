@@ -1,7 +1,7 @@
 """Separates the text that a user typed into a message from the text that the client added.
 
 Clients (Claude Code, Codex and others) add reminders, file names and command output to a user's
-message, mostly as XML-like elements.
+message, mostly as XML-like elements. Weft's own checkpoint markers count as added text too.
 """
 
 import re
@@ -35,26 +35,33 @@ CLIENT_ELEMENTS = (
 
 CLIENT_TEXT = lazy_pattern(
     rf"<({'|'.join(CLIENT_ELEMENTS)})>.*?</\1>"
-    r"|# AGENTS\.md instructions for \S+"
-    r"|<image name=[^>]*>|</image>"
-    r"|<checkpoint:\w+>",
+    r"|# AGENTS\.md instructions for \S+"  # Codex: the heading before <INSTRUCTIONS>
+    r"|<image name=[^>]*>|</image>"  # Codex: the tags around an image
+    r"|<checkpoint:\w+>",  # Weft's own marker
     re.DOTALL,
 )
-"""The parts of a user's message that the user did not type; group 1 is an element's name."""
+"""The parts of a user's message that the user did not type.
+
+Group 1 is the name of an element, or `None` for the other parts.
+"""
 
 
-def typed_text(message: Message) -> str:
-    """The text that was typed into a message, on one line."""
+def without_client_text(message: Message) -> str:
+    """The text of a message without the parts that clients add, on one line.
+
+    It works for every role: the title of a thread may come from an answer.
+    """
     texts = [block.text for block in message.blocks if isinstance(block, Text | Refusal)]
     return " ".join(CLIENT_TEXT.sub(" ", "\n".join(texts)).split())
 
 
 def text_for_list(role: str, text: str) -> str:
-    """The text of a message in a list: for a user's message, only the part that was typed.
+    """The text of a message for one line of a list, such as `weft log`.
 
-    If nothing was typed, these are the names of the client's elements: `[system-reminder]`.
+    For a user's message it is only the part that the user typed. If the user typed nothing, it is
+    the names of the client's elements: `[system-reminder]`.
     """
-    if role != "user" or ("<" not in text and "#" not in text):
+    if role != "user":
         return text
     typed, elements = split_typed(text)
     return typed or "".join(f"[{name}]" for name in elements)
@@ -64,8 +71,9 @@ def split_typed(text: str) -> tuple[str, list[str]]:
     """The part of a user's message that the user typed, and the names of the client's elements."""
     if "<" not in text and "# AGENTS.md" not in text:
         return text, []
-    parts = list(CLIENT_TEXT.finditer(text))
-    if not parts:
+    matches = list(CLIENT_TEXT.finditer(text))
+    if not matches:
         return text, []
-    names = [part[1] or ("instructions" if part[0].startswith("#") else "") for part in parts]
+    # The AGENTS.md heading counts as "instructions". Image tags and checkpoints have no name.
+    names = [match[1] or ("instructions" if match[0][0] == "#" else "") for match in matches]
     return CLIENT_TEXT.sub(" ", text).strip(), list(dict.fromkeys(filter(None, names)))
