@@ -5,6 +5,9 @@ screen, write to the clipboard (OSC 52), rename the window or hide text. Bidirec
 show text in another order. Such characters are not removed but replaced by visible ones. Line feeds
 and tabs stay.
 
+For titles and excerpts, `without_escape_sequences` and `without_bold` remove formatting.
+`encodable` makes text that UTF-8 can encode.
+
 https://www.unicode.org/reports/tr36/ and https://invisible-island.net/xterm/ctlseqs/ctlseqs.html
 """
 
@@ -24,24 +27,27 @@ _ESCAPE_SEQUENCE = lazy_pattern(
     r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
 )
 _BOLD = lazy_pattern(r"(?<![\w*])\*\*(?=[^\s*])(.+?)(?<=[^\s*])\*\*(?![\w*])")
-_VISIBLE_BREAKS = str.maketrans({"\n": "␊", "\t": "␉"})
+_VISIBLE_WHITESPACE = str.maketrans({"\n": "␊", "\t": "␉"})
 
 
 def clean_text(text: str) -> str:
-    """The text with every control character replaced by a visible one."""
+    """The text with unsafe characters replaced by visible ones, and CR LF by LF.
+
+    Line feeds and tabs stay.
+    """
     return _UNSAFE.sub(_visible, text.replace("\r\n", "\n"))
 
 
 def clean_line(text: str) -> str:
     """Like `clean_text`, with line feeds and tabs replaced too, for text on one line."""
-    return clean_text(text).translate(_VISIBLE_BREAKS)
+    return clean_text(text).translate(_VISIBLE_WHITESPACE)
 
 
 def encodable(text: str) -> str:
-    """The text with surrogate pairs joined, and U+FFFD for lone surrogates.
+    r"""The text with surrogate pairs joined, and U+FFFD for lone surrogates.
 
-    UTF-8 cannot encode surrogates. JSON can escape half of a pair, and Python decodes bytes of file
-    names to lone ones.
+    UTF-8 cannot encode surrogates. They come from JSON, which may escape half of a pair (`\ud83d`),
+    and from file names that are not UTF-8: Python decodes their bytes to lone surrogates.
     """
     try:
         text.encode()
@@ -62,23 +68,26 @@ def encodable_json(value: Any) -> Any:
     return value
 
 
-def without_sequences(text: str) -> str:
+def without_escape_sequences(text: str) -> str:
     """The text without escape sequences, such as colours."""
     return _ESCAPE_SEQUENCE.sub("", text) if "\x1b" in text else text
 
 
 def without_bold(text: str) -> str:
-    """The text without Markdown's marks of bold text; other stars, as in `2**10`, stay."""
+    """The text without Markdown's `**` around bold text; other stars, as in `2**10`, stay."""
     return _BOLD.sub(r"\1", text) if "**" in text else text
 
 
 def escape_json(text: str) -> str:
-    """JSON text with control characters as JSON escapes; its value stays the same."""
+    r"""JSON text with unsafe characters as `\uXXXX` escapes; it parses to the same value.
+
+    Unsafe characters must be inside of strings, as in the output of JSON encoders.
+    """
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _visible(match: re.Match[str]) -> str:
-    """`\x1b` becomes `␛`, U+202E becomes `<U+202E>`."""
+    r"""`\x1b` becomes `␛`, U+202E becomes `<U+202E>`; C1 and surrogates become U+FFFD."""
     code = ord(match[0])
     if code < 0x20:
         return chr(0x2400 + code)

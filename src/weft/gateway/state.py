@@ -48,7 +48,7 @@ class Titles:
 
 
 def _shorten(text: str) -> str:
-    """A title of at most `TITLE_LENGTH` characters, without the marks of bold text."""
+    """A title of at most `TITLE_LENGTH` characters, without the `**` of bold text."""
     text = without_bold(text)
     return text if len(text) <= TITLE_LENGTH else text[: TITLE_LENGTH - 1].rstrip() + "…"
 

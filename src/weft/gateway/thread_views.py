@@ -42,7 +42,7 @@ from weft.model import (
     speaker,
     texts,
 )
-from weft.printable import without_bold, without_sequences
+from weft.printable import without_bold, without_escape_sequences
 from weft.store import Step, Store
 from weft.thread import AnswerCost, Attempt, CommitInfo, text_for_list
 
@@ -492,8 +492,8 @@ def brief_json(row: Row, count: Count) -> JsonObject:
 
 
 def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:
-    """The beginning of a text, on one line, without colours and marks of bold text."""
-    flat = without_bold(" ".join(without_sequences(text[: SCANNED * length]).split()))
+    """The beginning of a text, on one line, without colours and the `**` of bold text."""
+    flat = without_bold(" ".join(without_escape_sequences(text[: SCANNED * length]).split()))
     return flat if len(flat) <= length else flat[: length - 1] + "…"
 
 

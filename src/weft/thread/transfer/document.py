@@ -45,7 +45,7 @@ from weft.model import (
     describe_call,
     is_system,
 )
-from weft.printable import clean_text, without_sequences
+from weft.printable import clean_text, without_escape_sequences
 from weft.store import Step
 from weft.thread.client_text import CLIENT_TEXT
 from weft.thread.handle import Handle
@@ -563,7 +563,7 @@ def _is_results(message: Message) -> bool:
 
 def _visible(text: str) -> str:
     """The text without terminal colours; characters that hide or reorder text become visible."""
-    return clean_text(without_sequences(text))
+    return clean_text(without_escape_sequences(text))
 
 
 def _safe(text: str) -> str:
