@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 import weft
-from summarisers import says, state_of, talk, writer
-from weft.compact import Batch, SummaryBatch, check_summary, read_ground_truth
+from summarisers import catalogue, says, state_of, talk, writer
+from weft.compact import Batch, Clip, SummaryBatch, check_summary, read_ground_truth
 from weft.errors import CompactRefused
 from weft.history import Row
-from weft.model import Message, Text
+from weft.model import Message, Response, Text
+from weft.thread import CompactOptions
 
 Thread = Any
 
@@ -95,6 +96,55 @@ def test_a_retained_list_item_has_one_bullet(t: Thread) -> None:
     with writer(says("They talked.")) as (_, model):
         t.compact(model=model, keep=1, retain=["- first line", "second line"])
     assert ":\n- first line\n- second line\n" in summary_of(t)
+
+
+def compact_with(t: Thread, text: str, clip: Clip) -> int:
+    """Compact with a model that always answers with this text; returns the number of requests."""
+    options = CompactOptions(keep=1, clip=clip)
+    flow = t.compacting(catalogue(window=60_000).find("m"), options)
+    answer: Response | None = None
+    for requests in range(10):
+        try:
+            flow.send(answer)
+        except StopIteration:
+            return requests
+        answer = Response(Message("assistant", (Text(text),)))
+    pytest.fail("the model is asked again and again")
+
+
+@pytest.mark.parametrize(
+    ("clip", "requests", "batches"),
+    [
+        (Clip(first=1, last=1, spare=0), [1, 1, 1, 2, 2], 3),  # a single batch is not merged
+        (Clip(first=1, last=1, spare=2), [1, 1, 1, 1, 2], 3),
+    ],
+)
+def test_the_batches_in_the_middle_are_merged(
+    t: Thread, clip: Clip, requests: list[int], batches: int
+) -> None:
+    made: list[int] = []
+    for _ in requests:
+        modules(t, 8)
+        made.append(compact_with(t, "They read modules.", clip))
+    assert made == requests
+    assert len(t.batches()) == batches
+
+
+@pytest.mark.parametrize("compactions", [1, 4])  # the fourth one merges the second and the third
+def test_added_rules_are_in_the_order_in_which_the_user_stated_them(
+    t: Thread, compactions: int
+) -> None:
+    rules = ["Never use tabs.", "Never write German comments.", "Never push on a Friday."]
+    for number in range(compactions):
+        modules(t, 8)
+        if number == (1 if compactions > 1 else 0):
+            for text in (f"Build the page. {rules[0]} {rules[1]}", rules[2]):
+                t.user(text)
+                t.assistant("I build it.")
+        t.user("Go on.")
+        compact_with(t, "They built the page.", Clip(first=1, last=1, spare=1))
+    lines = summary_of(t).splitlines()
+    assert [line for line in lines if line.startswith("- Never")] == [f"- {rule}" for rule in rules]
 
 
 def test_a_preview_that_may_save_nothing_says_so(t: Thread) -> None:

@@ -114,7 +114,7 @@ class Clip(Struct, frozen=True):
 
     Of the batches between these, it shows only their number and the user's rules in them. If there
     are more than `most` batches (`first` + `last` + `spare`), those between are summarised again as
-    one.
+    one. A `spare` of 0 counts as 1.
     """
 
     first: int = 2
@@ -128,7 +128,9 @@ class Clip(Struct, frozen=True):
 
     @property
     def most(self) -> int:
-        return self.first + self.last + self.spare
+        """The largest number of batches. There is room for one in the middle: a single batch would
+        be summarised again at every compaction, and stay a single batch."""
+        return self.first + self.last + max(1, self.spare)
 
 
 def write_batches(batches: Sequence[Batch], clip: Clip) -> Message:

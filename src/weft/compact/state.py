@@ -629,11 +629,11 @@ def _without_replaced(weighted: list[tuple[float, Item]]) -> list[tuple[float, I
 def find_rules(rows: Sequence[Row]) -> list[str]:
     """The user's rules in some rows, verbatim: those that earlier summaries quote, then clear ones,
     then doubtful ones, each the newest first."""
-    turns = read_turns(rows)
-    clear, doubtful = _rules(turns, ())
-    rules = [rule.text for rule in (*clear, *doubtful)]
-    quoted = [rule for row in reversed(rows) for rule in quoted_rules(row.message.text)]
-    return list(dict.fromkeys([*quoted, *rules]))
+    rules = [rule for row in rows for rule in quoted_rules(row.message.text)][::-1]
+    for group in _rules(read_turns(rows), ()):
+        # `_rules` has the rules of one row in the order of the text.
+        rules += [rule.text for rule in sorted(reversed(group), key=lambda rule: -rule.row)]
+    return list(dict.fromkeys(rules))
 
 
 def _goal(source: Source) -> Iterator[DraftItem]:
@@ -763,7 +763,7 @@ def _rules(
     turns: Sequence[Turn], decisions: Sequence[Decision]
 ) -> tuple[list[DraftItem], list[DraftItem]]:
     """The clear rules of the user and of later system messages, and the sentences that may be no
-    rules; both the newest first."""
+    rules. Both start with the newest row; the rules of one row are in the order of the text."""
     decided = {line for decision in decisions for line in decision.lines}
     rules: dict[str, tuple[bool, DraftItem]] = {}  # by text: whether it is clear, and the rule
     for row, speaker, sentences in reversed(turns):

@@ -454,7 +454,9 @@ class Summariser:
         max_rules = max(MIN_INDEX, int(max_tokens * RULES_SHARE))
         totals = accumulate(self._size(rule) for rule in rules)
         fitting = [rule for rule, total in zip(rules, totals, strict=True) if total <= max_rules]
-        return fitting[::-1]  # the newest rule comes last
+        # Doubtful rules come first, then clear ones, then those that earlier summaries quote. In
+        # each group the newest rule comes last, because it may change an earlier one.
+        return fitting[::-1]
 
     def _limit_with_names(
         self, chunk: Sequence[Row], chunks_left: Sequence[Sequence[Row]], limit: int
