@@ -10,8 +10,9 @@ supported parameters all come from this table.
     Field("stop", list, "stop_sequences", read=read_strings, write=write_list)
 
 `Limits` states what a vendor accepts. A value outside of a limit is replaced by the nearest
-accepted value, and reported. If there is none, the request is refused here, with the caller's path,
-instead of by the vendor. Parameters that a model refuses, according to the catalogue, are dropped.
+accepted value, and reported. If there is none, the request is refused here, with the path in the
+caller's body, instead of by the vendor. Parameters that a model refuses, according to the
+catalogue, are dropped.
 
 For models with `thinking = "effort"`, a thinking-token budget is converted to an effort level: up
 to 2048 tokens are `low`, up to 8192 are `medium`, more are `high`. An effort that the caller sets

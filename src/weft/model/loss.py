@@ -25,10 +25,11 @@ class LossCode(Struct, frozen=True, gc=False):
 class Loss(Struct, frozen=True, gc=False):
     """One thing that a translation dropped, changed, added or moved.
 
-    `path` is the caller's own (`messages[2].content[0]`). `detail` is the value or name concerned,
-    or `old -> new` if the new value is known. `level` is `meaning` if the answer may be different.
-    It is `form` if a value is only written differently (null or absent, string or list, an added
-    default), or is dropped without an effect on the answer (a cache breakpoint, an id).
+    `path` is the position in the caller's body (`messages[2].content[0]`). `detail` is the value or
+    name concerned, or `old -> new` if the new value is known. `level` is `meaning` if the answer
+    may be different. It is `form` if a value is only written differently (null or absent, string or
+    list, an added default), or is dropped without an effect on the answer (a cache breakpoint, an
+    id).
     """
 
     code: str

@@ -2,8 +2,8 @@
 
 Tools and parameters are kept twice on purpose. `raw` has the source's own members, so that the same
 protocol gets exactly what it wrote. `params` and the fields of `Tool` are the shared meaning, from
-which requests for every other protocol are written. `rest` lists, by the caller's path, the members
-without a shared meaning: each is a loss if the target has another protocol.
+which requests for every other protocol are written. `rest` lists the members without a shared
+meaning, by their path in the caller's body: each is a loss if the target has another protocol.
 """
 
 from collections.abc import Callable, Mapping
@@ -104,8 +104,8 @@ class Params(Struct, frozen=True, gc=False, omit_defaults=True):
 class Wire(Struct, frozen=True):
     """The protocol that a request came in, so that losses and errors use the caller's terms.
 
-    `locate` turns a position into the caller's path. `part_name` returns the caller's name for a
-    block (`image_url`, `input_image`).
+    `locate` turns a position into a path in the caller's body. `part_name` returns the caller's
+    name for a block (`image_url`, `input_image`).
     """
 
     protocol: str
