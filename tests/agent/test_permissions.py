@@ -74,7 +74,7 @@ def test_arguments_that_do_not_match_are_refused_before_anybody_is_asked(upstrea
     requests: list[weft.ToolRequest] = []
     agent = agent_of(upstream, [DELETE], permission=lambda r: requests.append(r) or "once")
     ((text, is_error),) = ends(watch(agent, "go"))
-    assert "do not fit" in text
+    assert "do not match the tool's schema" in text
     assert is_error
     assert requests == []
 
@@ -134,7 +134,7 @@ def test_an_error_names_a_damaged_permissions_file(tmp_path, text):
 
 def test_a_wrong_answer_to_the_question_raises_in_the_caller(upstream):
     upstream.then(tool_calls(CALL), says("done"))
-    with pytest.raises(weft.ConfigError, match="must return 'once'"):
+    with pytest.raises(weft.ConfigError, match="must return one of 'once'"):
         watch(agent_of(upstream, [DELETE], permission=lambda _: "yes"), "go")
 
 

@@ -75,7 +75,12 @@ def test_a_named_type_is_in_defs():
         ("near", '{"place": {"city": "Rome"}}', "ROME", False),
         ("later", '{"text": "hi"}', "hi", False),
         ("broken", "", "ValueError: it broke", True),
-        ("weather", '{"city": 7}', "the arguments do not fit: Expected `str`, got `int`", True),
+        (
+            "weather",
+            '{"city": 7}',
+            "the arguments do not match the tool's schema: Expected `str`, got `int`",
+            True,
+        ),
         ("weather", "{}", "missing required field `city`", True),
         ("weather", '{"city": "x", "y": 1}', "unknown field `y`", True),
         ("weather", '{"city', "the arguments are not JSON", True),

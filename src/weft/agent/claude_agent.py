@@ -59,7 +59,7 @@ from .tools import (
     Permissions,
     ToolRequest,
     UserQuestion,
-    is_allowed,
+    check_permission,
     read_permission,
 )
 
@@ -399,7 +399,7 @@ class ClaudeAgent:
         if name == QUESTION_TOOL:
             return await self._answer(id, input)
         request = ToolRequest(id, name, input, self.thread.name, SERVER)
-        if await is_allowed(self._permissions, request):
+        if await check_permission(self._permissions, request):
             return self._sdk.PermissionResultAllow(updated_input=input)
         return self._sdk.PermissionResultDeny(message=DENIED)
 

@@ -139,9 +139,9 @@ from .tools import (
     Permissions,
     ToolRequest,
     call_tool,
+    check_permission,
     convert,
     find_tool,
-    is_allowed,
     read_arguments,
     read_permission,
 )
@@ -697,7 +697,7 @@ class Agent:
             request = ToolRequest(
                 call.id, call.name, read_input(call.arguments), self.thread.name, tool.server
             )
-            if not await is_allowed(self._permissions, request):
+            if not await check_permission(self._permissions, request):
                 return Outcome(DENIED, is_error=True)
         return await call_tool(tool, arguments, self._tool_timeout)
 

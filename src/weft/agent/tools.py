@@ -5,7 +5,8 @@ arguments or in the function, goes back to the model as text. A tool never ends 
 
 A caller's own functions run without a question, because the caller passed them to the agent. Tools
 of MCP servers, tools of Claude Code, and tools made with `ask=True`, run only if the agent's
-`permission` allows it. An agent without `permission` refuses them. Answers are remembered.
+`permission` allows it. An agent without `permission` refuses them. The answers `thread` and
+`always` are remembered.
 
 An agent may also have questions of its own (`UserQuestion`), for example which of two options to
 use. Their answers are not remembered.
@@ -34,7 +35,8 @@ from weft.model import Audio, Block, File, Image, JsonObject, Text
 from weft.printable import encodable
 from weft.store import write_private
 
-CONTENT_TYPES = (Text, Image, File, Audio)
+RESULT_BLOCKS = (Text, Image, File, Audio)
+"""The blocks that a tool may return."""
 
 Permission = Literal["once", "thread", "always", "deny"]
 """An answer: allow this call, the tool in this thread, the tool everywhere, or nothing."""
@@ -66,23 +68,24 @@ class UserQuestion(Struct, frozen=True):
 
 
 AskUser = Callable[[UserQuestion], Awaitable[dict[str, str] | None]]
-"""Answers a `UserQuestion`: a text for each question, or None if the person does not answer."""
+"""Answers a `UserQuestion`: a dict from the text of each question to its answer, or None if the
+person does not answer."""
 
 
 @checked_class(eager=("__init__",))
 class Permissions:
-    """Asks a person about calls, one at a time, and remembers answers for later calls.
+    """Asks a person about calls, one at a time, and remembers the answers `thread` and `always`.
 
     The answer `thread` is remembered as long as this object exists. The answer `always` is also
     written to the file `path`, if there is one; a new object reads it from there.
     """
 
     def __init__(self, ask: AskPermission, *, path: str | os.PathLike[str] | None = None) -> None:
-        """Raises `ConfigError` if the file `path` is not a list of tools."""
+        """Raises `ConfigError` if the file `path` exists, but has no list of allowed tools."""
         self._ask = ask
         self._path = None if path is None else Path(path)
-        self._in_thread: set[tuple[str, str]] = set()
-        self._always = _read_allowed(self._path)
+        self._in_thread: set[tuple[str, str]] = set()  # (thread, tool)
+        self._always = _read_allowed(self._path)  # tools, named as in `always`
         self._lock = asyncio.Lock()
 
     @property
@@ -91,7 +94,8 @@ class Permissions:
         return frozenset(self._always)
 
     def with_ask(self, ask: AskPermission) -> "Permissions":
-        """The same remembered answers with another way to ask, for example in another window."""
+        """A copy with another way to ask, for example in another window. Both share the
+        remembered answers."""
         other = copy.copy(self)
         other._ask = ask
         other._lock = asyncio.Lock()
@@ -112,7 +116,7 @@ class Permissions:
             answer: Any = self._ask(request)
             if isinstance(answer, Awaitable):
                 answer = await cast(Awaitable[Any], answer)
-            return self._remember(request, answer)
+            return self._apply_answer(request, answer)
 
     def forget(self, tool: str) -> None:
         """Ask again about a tool that was allowed; `tool` is a name as in `always`."""
@@ -122,7 +126,8 @@ class Permissions:
             self._always.discard(tool)
             self._save()
 
-    def _remember(self, request: ToolRequest, answer: Any) -> bool:
+    def _apply_answer(self, request: ToolRequest, answer: Any) -> bool:
+        """Whether the answer allows the call; remembers `thread` and `always`."""
         tool = _full_name(request)
         match answer:
             case "once":
@@ -138,7 +143,9 @@ class Permissions:
                 return False
             case _:
                 choices = ", ".join(repr(choice) for choice in get_args(Permission))
-                raise ConfigError(f"permission: must return {choices}, not {answer!r}")
+                raise ConfigError(
+                    f"permission: the function must return one of {choices}, not {answer!r}"
+                )
 
     def _save(self) -> None:
         """Write the file as a whole, or not at all; only its owner may read it."""
@@ -156,7 +163,8 @@ def permissions_path(environ: Mapping[str, str]) -> Path:
 
 
 def _full_name(request: ToolRequest) -> str:
-    """The tool's name, after that of its server: two servers may have tools of the same name."""
+    """The tool's name, with its server's name in front: two servers may have tools of the same
+    name."""
     return request.name if request.server is None else f"{request.server}/{request.name}"
 
 
@@ -184,12 +192,14 @@ def read_permission(
     if isinstance(value, Permissions):
         return value
     if not callable(value):
-        raise ConfigError(f"permission: must be a function or 'allow', not {value!r}")
+        raise ConfigError(
+            f"permission: must be a function, a weft.Permissions, 'allow' or None, not {value!r}"
+        )
     return Permissions(value)
 
 
-async def is_allowed(permissions: "Permissions | bool", request: ToolRequest) -> bool:
-    """Whether a call that needs permission may run."""
+async def check_permission(permissions: "Permissions | bool", request: ToolRequest) -> bool:
+    """Whether a call that needs permission may run; asks the person if needed."""
     if isinstance(permissions, bool):
         return permissions
     return await permissions.check(request)
@@ -240,13 +250,13 @@ def read_arguments(tool: FunctionTool, arguments: str) -> dict[str, Any] | tuple
         converted = convert(value, tool.shape)
     except orjson.JSONDecodeError as error:
         return Outcome(f"the arguments are not JSON: {error}", is_error=True)
-    except ValueError as error:  # of msgspec, or of a class that validates its own input
-        return Outcome(f"the arguments do not fit: {error}", is_error=True)
+    except ValueError as error:  # raised by msgspec, or by a class that validates its own input
+        return Outcome(f"the arguments do not match the tool's schema: {error}", is_error=True)
     return (converted,) if tool.whole_input else msgspec.structs.asdict(converted)
 
 
 def convert(value: Any, kind: Any) -> Any:
-    """A JSON value as an object of a class; raises `ValueError` if it does not fit."""
+    """A JSON value as an object of a class; raises `ValueError` if it does not match."""
     return msgspec.convert(value, kind, dec_hook=_read_custom)
 
 
@@ -258,9 +268,9 @@ async def call_tool(
     try:
         async with asyncio.timeout(seconds):
             try:
-                return read_outcome(await _run(tool.function, arguments))
+                return make_outcome(await _run(tool.function, arguments))
             except ToolFailed as error:
-                return msgspec.structs.replace(read_outcome(error.content), is_error=True)
+                return msgspec.structs.replace(make_outcome(error.content), is_error=True)
             except Exception as error:  # the function is the caller's code and may raise anything
                 # The model gets the error as the result of its call.
                 return Outcome(encodable(f"{type(error).__name__}: {error}"), is_error=True)
@@ -271,10 +281,10 @@ async def call_tool(
 
 
 async def _run(function: Callable[..., Any], arguments: dict[str, Any] | tuple[Any]) -> Any:
-    args, options = ((), arguments) if isinstance(arguments, dict) else (arguments, {})
+    args, kwargs = ((), arguments) if isinstance(arguments, dict) else (arguments, {})
     if inspect.iscoroutinefunction(function):
-        return await cast(Awaitable[Any], function(*args, **options))
-    return await _run_in_thread(lambda: function(*args, **options))
+        return await cast(Awaitable[Any], function(*args, **kwargs))
+    return await _run_in_thread(lambda: function(*args, **kwargs))
 
 
 async def _run_in_thread(function: Callable[[], Any]) -> Any:
@@ -313,14 +323,15 @@ async def _run_in_thread(function: Callable[[], Any]) -> Any:
 
 
 _DEFAULT_REPR = lazy_pattern(r" at 0x[0-9a-fA-F]+>")
-"""The end of the default text of an object, which says nothing to a model."""
+"""The end of Python's default `repr`, which is useless to a model."""
 
 
-def read_outcome(value: Any) -> Outcome:
-    """A tool's return value: a string as it is, blocks as content, other values as JSON."""
+def make_outcome(value: Any) -> Outcome:
+    """The outcome of a call that returned this value: a string as it is, blocks as content, other
+    values as JSON."""
     is_list = isinstance(value, list | tuple)
     items = tuple(cast(list[object], value)) if is_list else (cast(object, value),)
-    if items and all(isinstance(item, CONTENT_TYPES) for item in items):
+    if items and all(isinstance(item, RESULT_BLOCKS) for item in items):
         blocks = tuple(
             msgspec.structs.replace(item, text=encodable(item.text))
             if isinstance(item, Text)
@@ -348,7 +359,7 @@ def result_text(value: Any) -> str:
         return str(dump())
     try:
         return msgspec.json.encode(value).decode()
-    except UnicodeEncodeError:  # names of files that are not UTF-8
+    except UnicodeEncodeError:  # lone surrogates, for example in a file name that is not UTF-8
         return json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
     except (TypeError, msgspec.MsgspecError):
         return str(value)
