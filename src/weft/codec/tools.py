@@ -437,7 +437,7 @@ def take_allowed_names(request: Request, losses: Losses) -> tuple[Request, tuple
     return structs.replace(request, params=params), choice.names
 
 
-def is_allowed(tool: Tool, number: int, names: tuple[str, ...], losses: Losses) -> bool:
+def check_allowed(tool: Tool, number: int, names: tuple[str, ...], losses: Losses) -> bool:
     """Whether to write a tool: its name is in `names`, or `names` is empty. Reports it if not."""
     if not names or tool.name in names or tool.kind not in CALLABLE:
         return True

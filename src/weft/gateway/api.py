@@ -94,7 +94,7 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
-CONTENT_TYPES = {
+PAGE_MEDIA_TYPES = {
     ".html": "text/html",
     ".css": "text/css",
     ".js": "text/javascript",
@@ -129,7 +129,7 @@ class Assets:
     """
 
     def __init__(self, folder: Path) -> None:
-        paths = [path for path in sorted(folder.iterdir()) if path.suffix in CONTENT_TYPES]
+        paths = [path for path in sorted(folder.iterdir()) if path.suffix in PAGE_MEDIA_TYPES]
         self._files = {path.name: path.read_bytes() for path in paths}
         self._version = sha256(b"".join(self._files.values())).hexdigest()[:HASH_LENGTH]
         names = [name for name in self._files if name.endswith(".js")]
@@ -143,7 +143,7 @@ class Assets:
         if content is None:
             return Response("not found", 404, HEADERS)
         headers = HEADERS if version is None else {**HEADERS, "cache-control": CACHE_FOREVER}
-        return Response(content, 200, headers, CONTENT_TYPES[Path(name).suffix])
+        return Response(content, 200, headers, PAGE_MEDIA_TYPES[Path(name).suffix])
 
 
 BODY_LIMIT = 4 * 1024 * 1024

@@ -45,9 +45,9 @@ from weft.codec.reports import report_tool_members, schema_path
 from weft.codec.tools import (
     COMBINATORS,
     can_define,
+    check_allowed,
     flatten_root_combinators,
     flatten_tools,
-    is_allowed,
     is_search,
     schema_of,
     search_members,
@@ -427,7 +427,7 @@ def _write_tools(
 ) -> list[JsonObject]:
     tools: list[JsonObject] = []
     for number, tool in enumerate(request.tools):
-        if not is_allowed(tool, number, allowed, losses):
+        if not check_allowed(tool, number, allowed, losses):
             continue
         body = write_tool(tool, number, losses)
         if body is None:

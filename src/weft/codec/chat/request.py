@@ -26,10 +26,10 @@ from weft.codec.repair import Turn, arrange, drop_unsupported, join_system_text
 from weft.codec.reports import report_tool_members
 from weft.codec.tools import (
     can_define,
+    check_allowed,
     flatten_tools,
     format_of,
     grammar_of,
-    is_allowed,
     schema_of,
     take_allowed_names,
     with_properties,
@@ -138,7 +138,7 @@ def write_tools(
         tools = request.tools
     written: list[JsonObject] = []
     for number, tool in enumerate(tools):
-        if not is_allowed(tool, number, allowed, losses):
+        if not check_allowed(tool, number, allowed, losses):
             continue
         body = _write_tool(tool, number, losses)
         if body is None:
