@@ -69,9 +69,16 @@ def land(
     store.land(thread, landing)
 
 
-def move(store: Store, ref: str, old: str | None, new: str | None, was: str | None = None) -> None:
+def move(
+    store: Store, ref: str, old: str | None, new: str | None, from_branch: str | None = None
+) -> None:
     ends = (None if old is None else id_of(old), None if new is None else id_of(new))
-    store.land("t", Landing(verb="move", ref=ref, old=ends[0], new=ends[1], created=2.0, was=was))
+    store.land(
+        "t",
+        Landing(
+            verb="move", ref=ref, old=ends[0], new=ends[1], created=2.0, from_branch=from_branch
+        ),
+    )
 
 
 def graph(store: Store, rows: str) -> None:
@@ -187,10 +194,10 @@ def test_threads_do_not_see_each_others_commits(store: Store) -> None:
 def test_the_log_is_newest_first_and_paged(store: Store) -> None:
     land(store, "a")
     move(store, "x", None, "a")
-    move(store, "x", "a", "a", was="main")
+    move(store, "x", "a", "a", from_branch="main")
     move(store, "x", "a", None)
     log = store.operations("t")
-    assert [(o.ref, o.old, o.new, o.was) for o in log] == [
+    assert [(o.ref, o.old, o.new, o.from_branch) for o in log] == [
         ("x", id_of("a"), None, None),
         ("x", id_of("a"), id_of("a"), "main"),
         ("x", None, id_of("a"), None),
@@ -452,7 +459,7 @@ def test_names_and_threads_of_a_failed_nested_transaction_are_rolled_back(store:
     with store.transaction():
         with pytest.raises(KeyError), store.transaction():  # noqa: PT012
             land(store, "b", "a", ref="side")
-            move(store, "side", "b", "b", was="main")
+            move(store, "side", "b", "b", from_branch="main")
             store.ensure_thread("new", created=1.0)
             store.add_attempt("t", attempt("b"))
             raise KeyError

@@ -231,7 +231,7 @@ def test_undo_after_a_merge_reverts_only_the_merge(store: Store) -> None:
 
 
 def test_a_branch_without_a_logged_creator_is_kept(tmp_path: Path) -> None:
-    """Log lines from before `was` was stored for names."""
+    """Log lines from before `from_branch` was stored for branches and tags."""
     store = SqliteStore(tmp_path / "a.db")
     a = weft.open(store)
     a.user("1")

@@ -180,7 +180,9 @@ def switch_head(store: Store, thread: ThreadRecord, branch: str, created: float)
     """Make this branch, which the client uses, the thread's current branch."""
     if thread.head != branch:
         head = store.read_ref(thread.name, branch)
-        store.land(thread.name, Landing("switch", branch, head, head, created, was=thread.head))
+        store.land(
+            thread.name, Landing("switch", branch, head, head, created, from_branch=thread.head)
+        )
 
 
 def count_turns(messages: Sequence[Message]) -> int:
@@ -192,7 +194,7 @@ def count_turns(messages: Sequence[Message]) -> int:
 
 
 def _create_branch(store: Store, thread: ThreadRecord, name: str, head: Id, created: float) -> None:
-    store.land(thread.name, Landing("branch", name, None, head, created, was=thread.head))
+    store.land(thread.name, Landing("branch", name, None, head, created, from_branch=thread.head))
 
 
 def _answer_name(store: Store, thread: str, turn: int) -> str:

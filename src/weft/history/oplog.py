@@ -3,12 +3,12 @@
 Undo is itself an operation: it moves a ref back and is logged like any other. The log alone says
 what the next undo reverses, so no pointer is stored. If the log is read from its end, every undo
 cancels the newest earlier operation on the same ref that is still in effect, and every redo cancels
-an undo. The operations of a batch are one step.
+an undo. The operations of a batch (`t.batch()`) are one step.
 
 Undo belongs to a branch: operations on other branches are not undone. Some operations do not move
 the caller's current branch: a switch, or the creation or deletion of a branch or tag. For these the
-log has `was`, the branch that the caller was on before, and only the same caller can undo them.
-docs/adr/0026-undo-per-branch.md has the reasons.
+log has `from_branch`, the caller's current branch at that time. A caller can undo them only if it
+owns them (`is_own`, see `Handle.owns_operation`). docs/adr/0026-undo-per-branch.md has the reasons.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -28,7 +28,7 @@ def read_operations(store: Store, thread: str) -> Iterator[Operation]:
 
 def is_switch(operation: Operation) -> bool:
     """Whether it changed the current branch and moved no ref."""
-    return operation.was is not None and operation.old == operation.new
+    return operation.from_branch is not None and operation.old == operation.new
 
 
 def plan_undo(
@@ -42,9 +42,9 @@ def plan_undo(
     There are several if they were made in one batch. A switch ends the list: its undo changes the
     current branch, so the rest of the batch needs a new plan for that branch.
 
-    `is_own` says which operations with `was` are the caller's; `protected` refs are not changed. If
-    somebody else has moved a ref since, the caller's earlier operations on it can no longer be
-    undone.
+    `is_own` says which operations with `from_branch` the caller owns. `protected` refs are not
+    changed. An operation that does not belong to this branch blocks its ref: older operations on
+    that ref are not undone, because that would overwrite the newer one.
     """
     plan = _Plan()
     cancelled: dict[str, int] = {}  # by ref: how many of the older operations to skip
@@ -53,11 +53,11 @@ def plan_undo(
     for operation in operations:
         ref = operation.ref
         if is_switch(operation):
-            if switches.check_undo(operation):
+            if switches.is_next_to_undo(operation):
                 plan.add(operation)
         elif operation.verb == UNDO:
             cancelled[ref] = cancelled.get(ref, 0) + 1
-        elif operation.verb == REDO:  # the older undo that it reverses cancels nothing
+        elif operation.verb == REDO:  # takes back the +1 of the older undo that it reverses
             cancelled[ref] = cancelled.get(ref, 0) - 1
         elif cancelled.get(ref, 0) > 0:
             cancelled[ref] -= 1
@@ -75,28 +75,29 @@ def plan_redo(
 ) -> list[Operation]:
     """The undos that a redo on this branch reverses, newest first.
 
-    Empty if something else was done on this branch since, or if none is left. There are several if
-    one undo reversed a batch; a switch ends the list, as in `plan_undo`.
+    Empty if something else was done on this branch since, if the newest undo cannot be redone
+    because its ref was moved since, or if none is left. There are several if one undo reversed a
+    batch; a switch ends the list, as in `plan_undo`.
     """
     plan = _Plan()
-    redone = 0  # how many older undos to skip; only those of this branch are counted
-    moved_by_others: set[str] = set()
+    undos_to_skip = 0  # one for each newer redo that belongs to this branch
+    blocked_refs: set[str] = set()
     switches = _Switches(branch, is_own)
     for operation in operations:
         if is_switch(operation):
-            if switches.check_redo(operation):
+            if switches.is_next_to_redo(operation):
                 plan.add(operation)
         elif not _belongs_to(operation, branch, is_own):
             if not _is_own_reversal(operation, branch, is_own):
-                moved_by_others.add(operation.ref)
+                blocked_refs.add(operation.ref)
         elif operation.verb == REDO:
-            redone += 1
+            undos_to_skip += 1
         elif operation.verb != UNDO:
             break
-        elif redone > 0:
-            redone -= 1
-        elif operation.ref in moved_by_others:
-            break
+        elif undos_to_skip > 0:
+            undos_to_skip -= 1
+        elif operation.ref in blocked_refs:
+            break  # undos are redone in order, so the older ones cannot be redone either
         else:
             plan.add(operation)
         if plan.is_complete:
@@ -112,7 +113,7 @@ class _Plan:
         self.is_complete = False
 
     def add(self, operation: Operation) -> None:
-        """Add an operation if it belongs to the step."""
+        """Add an operation, or complete the step if the operation is not part of it."""
         if self.operations and operation.batch != self.operations[0].batch:
             self.is_complete = True
             return
@@ -121,21 +122,21 @@ class _Plan:
 
 
 def _belongs_to(operation: Operation, branch: str, is_own: Callable[[Operation], bool]) -> bool:
-    """Whether an operation belongs to the branch, or was done from it by the caller."""
-    if operation.was is None:
+    """Whether an operation moved the branch, or the caller did it while it was on the branch."""
+    if operation.from_branch is None:
         return operation.ref == branch
-    return operation.was == branch and is_own(operation)
+    return operation.from_branch == branch and is_own(operation)
 
 
 def _is_own_reversal(
     operation: Operation, branch: str, is_own: Callable[[Operation], bool]
 ) -> bool:
-    """Whether the caller undid or redid the creation or deletion of this branch, from another one.
+    """Whether the caller, on another branch, undid or redid the creation or deletion of this one.
 
-    This does not prevent a redo on the branch: the branch exists, so it was restored to the commit
-    that it pointed to before.
+    Such an operation does not block a redo on the branch: the branch exists, so it was restored to
+    the commit that it pointed to before.
     """
-    is_reversal = operation.verb in (UNDO, REDO) and operation.was is not None
+    is_reversal = operation.verb in (UNDO, REDO) and operation.from_branch is not None
     return is_reversal and operation.ref == branch and is_own(operation)
 
 
@@ -149,33 +150,50 @@ class _Switches:
     def __init__(self, branch: str, is_own: Callable[[Operation], bool]) -> None:
         self._branch = branch
         self._is_own = is_own
-        self._cancelled: dict[tuple[str, str | None], int] = {}
-        self._has_last_switch = False
+        self._to_skip: dict[tuple[str, str], int] = {}  # by (from, to): how many older switches
+        self._is_found = False  # then older switches do not matter
 
-    def check_undo(self, operation: Operation) -> bool:
-        """Whether this is the caller's last switch that was not undone, and led to the branch."""
-        if self._has_last_switch or not self._is_own(operation):
+    def is_next_to_undo(self, operation: Operation) -> bool:
+        """Whether the next undo reverses this switch.
+
+        It is the caller's last switch that was not undone, and it led to the branch.
+        """
+        if self._is_found or not self._is_own(operation):
             return False
-        direction, reverse = (operation.ref, operation.was), (operation.was or "", operation.ref)
+        switch, reverse = _switch_directions(operation)
         if operation.verb == UNDO:
-            self._cancelled[reverse] = self._cancelled.get(reverse, 0) + 1
-        elif operation.verb == REDO or self._cancelled.get(direction, 0) > 0:
-            self._cancelled[direction] = self._cancelled.get(direction, 0) - 1
+            self._skip(reverse, 1)
+        elif operation.verb == REDO or self._to_skip.get(switch, 0) > 0:
+            # A redo takes back an older undo. A switch that was undone uses up that undo.
+            self._skip(switch, -1)
         else:
-            self._has_last_switch = True
+            self._is_found = True
             return operation.ref == self._branch
         return False
 
-    def check_redo(self, operation: Operation) -> bool:
-        """Whether this is the caller's last undo of a switch that was not redone."""
-        if self._has_last_switch or not self._is_own(operation):
+    def is_next_to_redo(self, operation: Operation) -> bool:
+        """Whether the next redo reverses this undo of a switch.
+
+        It is the caller's last undo of a switch that was not redone, the caller has not switched
+        since, and it led to the branch.
+        """
+        if self._is_found or not self._is_own(operation):
             return False
-        direction, reverse = (operation.ref, operation.was), (operation.was or "", operation.ref)
+        switch, reverse = _switch_directions(operation)
         if operation.verb == REDO:
-            self._cancelled[reverse] = self._cancelled.get(reverse, 0) + 1
+            self._skip(reverse, 1)
             return False
-        if operation.verb == UNDO and self._cancelled.get(direction, 0) > 0:
-            self._cancelled[direction] -= 1
+        if operation.verb == UNDO and self._to_skip.get(switch, 0) > 0:
+            self._skip(switch, -1)
             return False
-        self._has_last_switch = True
+        self._is_found = True
         return operation.verb == UNDO and operation.ref == self._branch
+
+    def _skip(self, switch: tuple[str, str], change: int) -> None:
+        self._to_skip[switch] = self._to_skip.get(switch, 0) + change
+
+
+def _switch_directions(switch: Operation) -> tuple[tuple[str, str], tuple[str, str]]:
+    """A switch as (from, to), and the switch back."""
+    assert switch.from_branch is not None
+    return (switch.from_branch, switch.ref), (switch.ref, switch.from_branch)

@@ -27,7 +27,10 @@ TAG_PREFIX = "tag:"
 
 
 class LogLine(NamedTuple):
-    """A row of the table `operation`. `ref`, `old` and `new` are keys."""
+    """A row of the table `operation`. `ref`, `old` and `new` are keys.
+
+    `was` is the writer's current branch, `from_branch` in `Operation`.
+    """
 
     thread: int
     seq: int

@@ -122,8 +122,9 @@ def descendants(records: Iterable[ThreadRecord], name: str) -> list[str]:
 class Operation(Struct, frozen=True, gc=False):
     """One line of the log: a ref moved from `old` to `new`.
 
-    `was` is the writer's current branch, if it is not `ref`. A line with `was` whose `old` equals
-    `new` is a switch from `was` to `ref`.
+    `from_branch` is the writer's current branch at that time, or `None` if that is `ref`. A line
+    with `from_branch` whose `old` equals `new` is a switch from `from_branch` to `ref`. Databases
+    and archives call this field `was`.
     `batch` is the sequence number of the first operation of the batch that this one belongs to.
     """
 
@@ -132,7 +133,7 @@ class Operation(Struct, frozen=True, gc=False):
     ref: str
     old: Id | None
     new: Id | None
-    was: str | None
+    from_branch: str | None
     created: float
     batch: int | None = None
 
@@ -140,9 +141,9 @@ class Operation(Struct, frozen=True, gc=False):
 class Landing(Struct, frozen=True, gc=False):
     """Everything that one operation writes.
 
-    `ref` moves from `old` to `new`; `None` means that there is no such ref. `was` is the writer's
-    current branch, if it is not `ref`. If `old` also equals `new`, the landing is a switch: the
-    thread's current branch changes from `was` to `ref`.
+    `ref` moves from `old` to `new`; `None` means that there is no such ref. `from_branch`
+    is the writer's current branch, or `None` if that is `ref`. A landing with `from_branch` whose
+    `old` equals `new` is a switch: the thread's current branch changes from `from_branch` to `ref`.
     """
 
     verb: str
@@ -153,11 +154,11 @@ class Landing(Struct, frozen=True, gc=False):
     entries: tuple[tuple[Id, bytes], ...] = ()
     commits: tuple[CommitRecord, ...] = ()
     checkpoints: tuple[str, ...] = ()
-    was: str | None = None
+    from_branch: str | None = None
 
     @property
     def is_switch(self) -> bool:
-        return self.was is not None and self.old == self.new
+        return self.from_branch is not None and self.old == self.new
 
 
 class Unindexed(Struct, frozen=True, gc=False):

@@ -125,7 +125,7 @@ def _move_ref_and_log(
         tip.ref,
         old,
         new,
-        landing.was,
+        landing.from_branch,
         None if has_commit_time else landing.created,
     )
     row = (owner, tip.seq + 1, *columns, checksum(columns))

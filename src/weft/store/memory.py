@@ -280,7 +280,7 @@ class MemoryStore:
                     landing.ref,
                     landing.old,
                     landing.new,
-                    landing.was,
+                    landing.from_branch,
                     landing.created,
                 )
             )
@@ -698,7 +698,7 @@ class MemoryMaintenance:
     def ref_names(self, thread: str) -> dict[str, bool]:
         thread_tables = self._store.tables.threads[thread]
         names = {operation.ref for operation in thread_tables.log}
-        names |= {operation.was for operation in thread_tables.log if operation.was is not None}
+        names |= {line.from_branch for line in thread_tables.log if line.from_branch is not None}
         live = {*thread_tables.refs, thread_tables.record.head}
         return {name: name in live for name in sorted(names | live)}
 
@@ -711,7 +711,7 @@ class MemoryMaintenance:
             structs.replace(
                 line,
                 ref=names.get(line.ref, line.ref),
-                was=line.was if line.was is None else names.get(line.was, line.was),
+                from_branch=line.from_branch and names.get(line.from_branch, line.from_branch),
             )
             for line in thread_tables.log
         ]

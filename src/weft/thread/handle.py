@@ -151,7 +151,7 @@ class Handle:
         this handle may undo the operation (`owns_operation`).
         """
         landing = Landing(
-            verb=verb, ref=ref, old=old, new=new, created=self.clock(), was=from_branch
+            verb=verb, ref=ref, old=old, new=new, created=self.clock(), from_branch=from_branch
         )
         self.write_landing(landing)
         if from_branch is not None:
@@ -213,7 +213,7 @@ class Handle:
         """Whether the last operation on the branch, done from another branch, removed it."""
         for operation in read_operations(self.store, self.name):
             if operation.ref == self.branch:
-                return operation.new is None and None not in (operation.old, operation.was)
+                return operation.new is None and None not in (operation.old, operation.from_branch)
         return False
 
     def view(self, head: Id | None, steps: Sequence[Step] = ()) -> View:

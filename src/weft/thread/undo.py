@@ -203,10 +203,10 @@ def _is_user_message(commit: CommitInfo | None) -> bool:
 def _reverse(handle: Handle, verb: str, operation: Operation) -> None:
     """Move a ref, or the handle, back to where it was before this operation."""
     if is_switch(operation):
-        assert operation.was is not None
-        head = handle.store.read_ref(handle.name, operation.was)
-        handle.log_operation(verb, operation.was, head, head, operation.ref)
-        handle.branch = operation.was
+        assert operation.from_branch is not None
+        head = handle.store.read_ref(handle.name, operation.from_branch)
+        handle.log_operation(verb, operation.from_branch, head, head, operation.ref)
+        handle.branch = operation.from_branch
     else:
         handle.move_ref(verb, operation.ref, operation.new, operation.old)
 

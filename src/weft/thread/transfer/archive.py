@@ -85,7 +85,7 @@ class LogLine(Struct, frozen=True, omit_defaults=True):
     created: float
     old: str | None = None
     new: str | None = None
-    was: str | None = None  # the branch that the caller was on before, if it is not `ref`
+    from_branch: str | None = field(default=None, name="was")
     batch: bool = False  # whether it continues the batch of the operation before it
 
 
@@ -217,7 +217,13 @@ def _lines(store: Store, threads: Sequence[str]) -> Iterator[Any]:
             continues_batch = op.batch is not None and op.batch == previous_batch
             previous_batch = op.batch
             yield LogLine(
-                op.verb, op.ref, op.created, _hex(op.old), _hex(op.new), op.was, continues_batch
+                op.verb,
+                op.ref,
+                op.created,
+                _hex(op.old),
+                _hex(op.new),
+                op.from_branch,
+                continues_batch,
             )
 
 
@@ -309,7 +315,7 @@ def _read_operation(line: LogLine, archive: Archive) -> None:
         batch = log[-1].batch or log[-1].seq
         log[-1] = structs.replace(log[-1], batch=batch)
     seq, old, new = len(log) + 1, _id(line.old), _id(line.new)
-    log.append(Operation(seq, line.verb, line.ref, old, new, line.was, line.created, batch))
+    log.append(Operation(seq, line.verb, line.ref, old, new, line.from_branch, line.created, batch))
 
 
 def _restore(
@@ -343,7 +349,7 @@ def _restore(
                 old=op.old,
                 new=op.new,
                 created=op.created,
-                was=op.was,
+                from_branch=op.from_branch,
                 entries=tuple(own_entries.items()) if is_first else (),
                 commits=tuple(thread.commits) if is_first else (),
                 checkpoints=tuple(_checkpoint_ids(own_entries.values())) if is_first else (),
@@ -429,7 +435,7 @@ def _leads_to_refs(thread: ArchivedThread) -> bool:
 
 def _comparable(op: Operation) -> tuple[Any, ...]:
     """The members that two logs are compared by. Times are left out: stores round them."""
-    return op.verb, op.ref, op.old, op.new, op.was
+    return op.verb, op.ref, op.old, op.new, op.from_branch
 
 
 def _checkpoint_ids(contents: Iterable[bytes]) -> Iterator[str]:
