@@ -228,7 +228,7 @@ FAILING = {
     "empty": (says(""), "empty", 2),
     "declines": (says("", stop="content_filter"), "declined", 2),
     "cut off": (says("They read", stop="length"), "cut off", 2),
-    "invents": (says("It is all in src/nowhere.py."), "nothing that was said", 2),
+    "invents": (says("It is all in src/nowhere.py."), "the conversation does not contain", 2),
     "a tool call": (tool_calls([("x", "read", {})]), "a tool call", 2),
     "an apology": (says("I'm sorry, I cannot help with that."), "apologised", 2),
     "an error": (says("Error: upstream overloaded"), "error message", 2),

@@ -41,8 +41,8 @@ from weft.compact import (
     choose_verbatim,
     cut_chunks,
     find_pairs,
-    folding_request,
     limits_of,
+    merge_request,
     plain_turn,
     read_batches,
     read_importance,
@@ -165,14 +165,14 @@ def test_P1_AC1_3_turns_keep_their_roles_and_calls_and_results_become_text(
 def test_P1_AC1_4_the_last_message_is_the_users_directive(verb: str) -> None:
     for request in (
         summary_request(MODEL, TURNS, limit=500),
-        folding_request(MODEL, ["a", "b"], limit=500),
+        merge_request(MODEL, ["a", "b"], limit=500),
     ):
         assert request.messages[-1].role == "user"
         assert verb.upper() in words(request.messages[-1])
 
 
 def test_P1_AC1_6_several_summaries_are_a_system_message_each_and_one_directive() -> None:
-    request = folding_request(MODEL, ["one", "two", "three"], limit=500)
+    request = merge_request(MODEL, ["one", "two", "three"], limit=500)
     roles = [message.role for message in request.messages]
     assert roles == ["system", "system", "system", "system", "user"]
     assert [words(message) for message in request.messages[1:4]] == [
@@ -416,7 +416,7 @@ def test_P1_pins_stay_byte_by_byte_and_are_named(t: Thread) -> None:
     [
         (says(""), "empty"),
         (says(" \n"), "empty"),
-        (says("It is all in src/nowhere.py."), "nothing that was said"),
+        (says("It is all in src/nowhere.py."), "the conversation does not contain"),
         (says("", stop="content_filter"), "declined"),
         (says("They read", stop="length"), "too long"),  # cut off, however short it is asked for
         (CUT, "broke off"),

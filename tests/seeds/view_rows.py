@@ -74,13 +74,13 @@ V3: list[Row] = [
                 "trigger": "auto",
                 **TOKENS,
                 "method": "extract",
-                "reason": "'m' wrote no summary: it declined",
+                "reason": "no usable summary from 'm': it declined",
             },
         },
         (
             "compaction",
-            "⚡ **Compacted** (auto): 11597 → 2580 tokens, by extract: 'm' wrote no summary: it "
-            "declined",
+            "⚡ **Compacted** (auto): 11597 → 2580 tokens, by extract: no usable summary from "
+            "'m': it declined",
         ),
     ),
     (

@@ -143,7 +143,7 @@ MessageCounts = dict[int, tuple[Message, int]]
 """Token counts by `id(message)`. The message is stored too, so that its id is not reused. Agents of
 the same model can share one, so that a message is counted once."""
 
-Flow = Generator[AskSummary | Emit | Confirm, Any, bool]
+AutoCompactFlow = Generator[AskSummary | Emit | Confirm, Any, bool]
 """Ends with whether the thread was compacted."""
 
 
@@ -214,7 +214,9 @@ class AutoCompactor:
         """Correct the estimate with the reported size of the last measured request."""
         self.gauge = self.gauge.learn(self._measured, reported, self._limits.window)
 
-    def run(self, thread: Thread, thread_events: list[SystemMessage], *, force: bool) -> Flow:
+    def run(
+        self, thread: Thread, thread_events: list[SystemMessage], *, force: bool
+    ) -> AutoCompactFlow:
         """Compact if the window is too full, or in any case with `force`."""
         messages = thread.compile().sendable
         size = self.measure(messages)

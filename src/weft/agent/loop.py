@@ -225,7 +225,7 @@ class Run(Struct, frozen=True):
     calls: tuple[ToolCall, ...]
 
 
-Flow = Generator[Ask | Run | AskSummary | Emit | Confirm, Any, None]
+RunFlow = Generator[Ask | Run | AskSummary | Emit | Confirm, Any, None]
 
 
 class ToolSource(Protocol):
@@ -614,7 +614,9 @@ class Agent:
             self._compactor.learn_size(reported)
         return self._compactor.use(messages)
 
-    def _flow(self, text: str | None, state: "RunState", attached: tuple[Media, ...] = ()) -> Flow:
+    def _flow(
+        self, text: str | None, state: "RunState", attached: tuple[Media, ...] = ()
+    ) -> RunFlow:
         """The generator of one run: `converse` with this agent's tools and parameters."""
         handle = self._agent_handle()
         if self._system is not None and not handle.compile().messages:
@@ -885,7 +887,7 @@ def converse(
     thread_events: list[SystemMessage],
     compactor: AutoCompactor | None = None,
     attached: tuple[Media, ...] = (),
-) -> Flow:
+) -> RunFlow:
     """Commit the user's text, then run turns until the model calls no more tools.
 
     Without a text the thread's last message is answered. `next_request` compiles the thread to a
@@ -1004,7 +1006,7 @@ def run_calls(
     answer: str,
     thread_events: list[SystemMessage],
     compactor: AutoCompactor | None,
-) -> Flow:
+) -> RunFlow:
     """Run the calls of one turn and commit their results as the next.
 
     `answer` is the commit with the calls. Without a `compactor` compaction is off, and `compact`
@@ -1164,7 +1166,7 @@ def run_blocking(work: Callable[[], Coroutine[Any, Any, AgentAnswer]]) -> AgentA
         return pool.submit(context.run, lambda: asyncio.run(work())).result()
 
 
-def _advance(flow: Flow, answer: Any) -> Ask | Run | AskSummary | Emit | Confirm | None:
+def _advance(flow: RunFlow, answer: Any) -> Ask | Run | AskSummary | Emit | Confirm | None:
     """One step of the flow; None at its end, because a future cannot raise `StopIteration`."""
     try:
         return flow.send(answer)

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
         PROMPT,
         cut_chunks,
         describe_task,
-        folding_request,
         is_summary_request,
         max_task_tokens,
+        merge_request,
         plain_turn,
         plain_turn_tokens,
         rows_to_summarise,
@@ -72,11 +72,11 @@ if TYPE_CHECKING:
     from .summarise import (
         PROMPT_TOKENS,
         Answer,
-        History,
         Stopped,
         Summary,
         SummaryJob,
         SummaryRequest,
+        SummarySource,
         max_chunk_tokens,
         max_summary_tokens,
         summarise,
@@ -116,7 +116,7 @@ __getattr__ = lazy_names(
         "non_summary": "non_summary_reason without_orders without_preamble",
         "plan": "Method Pin Plan Range Stripped Thinned",
         "prompts": (
-            "PROMPT cut_chunks describe_task folding_request is_summary_request plain_turn "
+            "PROMPT cut_chunks describe_task merge_request is_summary_request plain_turn "
             "plain_turn_tokens rows_to_summarise summary_request summary_size max_task_tokens"
         ),
         "replace": "COMPACTED Strip plan_replacements",
@@ -126,7 +126,7 @@ __getattr__ = lazy_names(
             "compaction_fell_back compaction_progress compaction_started describe_changes"
         ),
         "summarise": (
-            "PROMPT_TOKENS Answer History Stopped Summary SummaryJob SummaryRequest "
+            "PROMPT_TOKENS Answer Stopped Summary SummaryJob SummaryRequest SummarySource "
             "max_chunk_tokens max_summary_tokens summarise trim_to"
         ),
         "tool": (
@@ -158,7 +158,6 @@ __all__ = [
     "Cutoff",
     "FoldOptions",
     "Gauge",
-    "History",
     "Importance",
     "Layout",
     "Limits",
@@ -179,6 +178,7 @@ __all__ = [
     "SummaryBatch",
     "SummaryJob",
     "SummaryRequest",
+    "SummarySource",
     "SystemMessage",
     "Thinned",
     "ToolDefinition",
@@ -203,7 +203,6 @@ __all__ = [
     "extract_summary",
     "find_names",
     "find_pairs",
-    "folding_request",
     "generate_checkpoint_id",
     "handle_of",
     "is_summary",
@@ -217,6 +216,7 @@ __all__ = [
     "max_summary_tokens",
     "max_task_tokens",
     "measure_cutoff",
+    "merge_request",
     "min_summary_need",
     "non_summary_reason",
     "plain_turn",

@@ -217,7 +217,7 @@ def span_to_merge(batches: Sequence[Batch], clip: Clip) -> tuple[int, int] | Non
     return clip.first, len(batches) - clip.last
 
 
-def fold_batches(batches: Sequence[Batch], text: str, model: str) -> Batch:
+def merge_batches(batches: Sequence[Batch], text: str, model: str) -> Batch:
     """The batch that replaces several, one level deeper than the deepest of them."""
     starts = [batch.start for batch in batches if batch.start is not None]
     ends = [batch.end for batch in batches if batch.end is not None]

@@ -59,7 +59,7 @@ BATCH = "Summary batch:\n"
 
 DIRECTIVE = "Summarise the conversation above."
 NO_CALLS = "Call no tool, and do not go on with the task."
-FOLDING = "Fold the summaries above into one."
+MERGE_DIRECTIVE = "Fold the summaries above into one."
 
 RULES = """\
 
@@ -177,7 +177,7 @@ def live_request(live: Request, *, limit: int, task: str = "") -> Request:
     return structs.replace(live, messages=(*live.messages, message), wire=None)
 
 
-def folding_request(
+def merge_request(
     model: Model,
     batches: Sequence[str],
     *,
@@ -187,7 +187,7 @@ def folding_request(
 ) -> Request:
     """The request for one summary that replaces several."""
     summaries = [Message("system", (Text(BATCH + text),)) for text in batches]
-    closing = _closing(FOLDING, limit, brief=brief)
+    closing = _closing(MERGE_DIRECTIVE, limit, brief=brief)
     return _request(model, summaries, closing, prompt, limit)
 
 
@@ -203,7 +203,7 @@ def is_summary_request(request: Request) -> bool:
     last = request.messages[-1] if request.messages else None
     if last is None or last.role != "user":
         return False
-    return last.text.startswith((DIRECTIVE + "\n", FOLDING + "\n"))
+    return last.text.startswith((DIRECTIVE + "\n", MERGE_DIRECTIVE + "\n"))
 
 
 def summary_size(request: Request) -> int | None:
@@ -219,7 +219,7 @@ def rows_to_summarise(request: Request) -> list[Row]:
     text block of its own.
     """
     messages = request.messages[:-1]
-    if request.messages[-1].text.startswith(FOLDING):
+    if request.messages[-1].text.startswith(MERGE_DIRECTIVE):
         texts = [block.text for message in messages for block in message.blocks if _is_batch(block)]
         return [_summary_row(text.removeprefix(BATCH)) for text in texts]
     turns = dropwhile(is_system, messages)

@@ -249,7 +249,8 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     With a model's summary:
 
     - `requests`: how often the model was asked, or would be asked.
-    - `dropped`: sentences that were removed because they only contain invented names.
+    - `dropped`: the removed sentences: those with only invented names, and those that tell the
+      reader to do something.
     - `marked`: names in the summary that the source does not have; the summary marks them as
       unverified.
     - `names_added`: how many missing names were added to the summary.

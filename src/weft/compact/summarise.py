@@ -1,14 +1,14 @@
-"""Summarises a history with a model, as a generator that yields requests and is sent answers.
+"""Summarises rows with a model, as a generator that yields requests and is sent answers.
 
-The history is summarised chunk by chunk. Each request contains the summaries so far, and each
+The rows are summarised chunk by chunk. Each request contains the summaries so far, and each
 answer becomes a batch. If a request is too long for the model, or the model runs out of time or
 output tokens, the remaining rows are cut into chunks of half the size and requested again, a few
 times. Any other failure ends the generator.
 
 Every answer is checked. An empty answer, a refusal, or one that is no summary (`non_summary`)
-raises `SummaryFailed`. An answer that was cut off, or is a little over its budget, is trimmed to
-the end of a sentence if enough of it remains. Then it is compared with its source (`fidelity`).
-The generator does not change the thread.
+raises `SummaryFailed`. An answer that was cut off is trimmed to the end of a sentence, if enough of
+it remains. Then each answer is compared with its source (`fidelity`). At the end, a single batch
+that is a little over the total budget is trimmed. The generator does not change the thread.
 
 The caller can end it early by sending `Stopped`.
 """
@@ -25,7 +25,7 @@ from weft.ids import Id
 from weft.lazy import lazy_pattern
 from weft.model import ApiError, Message, Request, Response, Text, ToolCall
 
-from .batches import Batch, Clip, batch_row, fold_batches, join_batches, span_to_merge, with_rules
+from .batches import Batch, Clip, batch_row, join_batches, merge_batches, span_to_merge, with_rules
 from .fidelity import (
     add_missing_names,
     check_summary,
@@ -40,9 +40,9 @@ from .plan import Count
 from .prompts import (
     MIN_CHUNK,
     cut_chunks,
-    folding_request,
     live_request,
     max_answer_tokens,
+    merge_request,
     plain_turn_tokens,
     plain_turns_within,
     shorten,
@@ -53,8 +53,8 @@ from .state import find_rules
 MAX_HALVINGS = 4
 """How often the size of the chunks is halved after a request or an answer that was too long."""
 
-NO_FOLD_LIMIT = 1000
-"""More batches than a thread ever has."""
+UNLIMITED_BATCHES = 1000
+"""The first value of `Summariser.max_merged`: more batches than a thread ever has."""
 
 PROMPT_TOKENS = 700
 """The tokens of a request without its turns: the prompt and the directive."""
@@ -65,24 +65,28 @@ SAFE_SHARE = 0.85
 PRIOR_SHARE = 0.25
 """The share of the window that earlier summaries may have in a request."""
 
-MIN_BATCH, MAX_FOLDED = 200, 4096
-"""The tokens that a batch may always have, and the most that a merged batch may have."""
+MIN_BATCH_TOKENS, MAX_MERGED_TOKENS = 200, 4096
+"""A batch may have the first number of tokens even if its share of the limit is smaller. A merged
+batch may have the second number at most."""
 
 INDEX_SHARE = 0.2
-MIN_INDEX = 60
-"""The share of a summary reserved for missing names, and the minimum in tokens."""
+"""The share of a summary that is reserved for the index of missing names."""
+
+MIN_LIMIT = 60
+"""The smallest token limit of a batch, of its added rules, and of its index without a budget."""
 
 RULES_SHARE = 0.3
 """The largest share of a summary for rules of the user that the model did not quote."""
 
-NAMED_SHARE = 0.5
-"""A summary with its missing names added has at most this share of the tokens of its source."""
+MAX_SHARE_WITH_NAMES = 0.5
+"""Missing names are added up to this share of the tokens of the source, or up to the summary's own
+limit if that is higher."""
 
 HEADING_TOKENS = 30
 """The tokens of the heading of each batch, if there are several."""
 
-TOO_LONG_ERRORS = frozenset({"context_length", "too_large", "timeout"})
-TIMED_OUT = 504
+SMALLER_CHUNK_ERRORS = frozenset({"context_length", "too_large", "timeout"})
+GATEWAY_TIMEOUT = 504
 """The kinds of error, and the HTTP status, after which smaller chunks are tried."""
 
 CUT_OFF = frozenset({"length", "context"})
@@ -93,11 +97,12 @@ MIN_CUT_OFF_SHARE = 0.5
 """A summary that was cut off is used if it has at least this share of the requested size."""
 
 MAX_OVERRUN = 1.5
-"""A summary of up to this multiple of its budget is trimmed and not rejected."""
+"""At the end, a summary of up to this multiple of the total budget is trimmed. A longer one is
+returned as it is, and the caller rejects it."""
 
 TOO_LONG_REASONS = {
     "request": "even a small part of the conversation is too long for it",
-    "answer": "its summary was cut off: too long even for a small part of the conversation",
+    "answer": "its summary of a small part of the conversation was too long and was cut off",
     "time": "it took too long, even for a small part of the conversation",
 }
 
@@ -109,15 +114,18 @@ _SENTENCE_END = lazy_pattern(r"[.!?][\"')\]*_`]*(?=\s|$)|[。！？](?:[」』�
 class SummaryJob(Struct, frozen=True, kw_only=True):
     """The settings of a summary.
 
-    - `limit`: its size in tokens.
+    - `limit`: the maximum tokens of the new summary, with the index of missing names.
+    - `prompt`: replaces the default prompt.
     - `chunk`: the maximum tokens of turns in one request; by default as many as the window allows.
-    - `total_limit`: the maximum tokens of all summaries together.
+    - `total_limit`: the maximum tokens of all batches together, with the earlier ones; `None`
+      without a budget.
+    - `clip`: how many batches the summary shows.
     - `retain`: texts that the summary must contain.
     - `brief`: this is another attempt, after a summary that was too long or unusable.
     - `live`: the request that the agent would send next. If it is set, the first request for a
       summary is this request with the instruction to summarise at its end, so that the vendor's
       cache is used.
-    - `task`: what the work is for, from `describe_task`, and its size in tokens.
+    - `task`: what the work is for, from `describe_task`; `task_tokens`: its size.
     """
 
     model: Model
@@ -133,7 +141,7 @@ class SummaryJob(Struct, frozen=True, kw_only=True):
     live: Request | None = None
 
 
-class History(Struct, frozen=True, kw_only=True):
+class SummarySource(Struct, frozen=True, kw_only=True):
     """The rows to summarise, their times, and the earlier summaries."""
 
     rows: tuple[Row, ...]
@@ -161,7 +169,8 @@ Answer = Response | ApiError | Stopped
 class Summary(Struct, frozen=True, kw_only=True):
     """The resulting batches, and statistics.
 
-    - `dropped`: sentences that were removed because they only name what the source does not have.
+    - `dropped`: the removed sentences: those with only invented names, and those that tell the
+      reader to do something.
     - `marked`: names in the summary that the source does not have.
     - `names_added`, `names_left`: how many missing names were added, and how many were left out.
     - `input_tokens`, `output_tokens`: tokens as counted by the vendor.
@@ -177,24 +186,24 @@ class Summary(Struct, frozen=True, kw_only=True):
     output_tokens: int = 0
 
 
-Flow = Generator[SummaryRequest, Answer, Summary]
+SummaryFlow = Generator[SummaryRequest, Answer, Summary]
 
 
-def summarise(history: History, job: SummaryJob, count: Count) -> Flow:
-    """Summarise a history into batches after the existing ones; raises `SummaryFailed`."""
-    work = Summariser(history, job, count)
+def summarise(source: SummarySource, job: SummaryJob, count: Count) -> SummaryFlow:
+    """Summarise rows into batches after the existing ones; raises `SummaryFailed`."""
+    work = Summariser(source, job, count)
     yield from work.summarise_chunks()
-    yield from work.fold_batches()
+    yield from work.merge_batches()
     work.trim()
     return work.summary()
 
 
 def max_summary_tokens(chunks: Sequence[Sequence[Row]], limit: int, count: Count) -> int:
-    """The maximum tokens of the summaries of these chunks, with all names, if the model stays
-    within the limits it is given."""
+    """The maximum tokens of the summaries of these chunks, each with an index of all names of its
+    chunk, if the model stays within its limits."""
     total = 0
     for chunk in chunks:
-        max_named = int(plain_turn_tokens(chunk, count) * NAMED_SHARE)
+        max_named = int(plain_turn_tokens(chunk, count) * MAX_SHARE_WITH_NAMES)
         total += min(max_named, _own_limit(limit) + index_tokens(chunk, count))
     return max(limit, total)
 
@@ -209,20 +218,21 @@ def max_chunk_tokens(job: SummaryJob, prior_tokens: int) -> int:
 class Summariser:
     """A summary in progress.
 
+    - `source_tokens`: the tokens of all rows
     - `max_chunk`: the most tokens of turns in one request; halved if a request was too long
-    - `max_folded`: the most batches that one request merges
+    - `max_merged`: the most batches that one request merges
     - `has_shortened`: a single batch was summarised again
     - `too_long`: what was too long last, a key of `TOO_LONG_REASONS`
     """
 
-    def __init__(self, history: History, job: SummaryJob, count: Count) -> None:
-        self.history = history
+    def __init__(self, source: SummarySource, job: SummaryJob, count: Count) -> None:
+        self.source = source
         self.job = job
         self.count = count
-        self.batches = list(history.batches)
-        self.total = max(1, plain_turn_tokens(history.rows, count))
+        self.batches = list(source.batches)
+        self.source_tokens = max(1, plain_turn_tokens(source.rows, count))
         self.max_chunk = max_chunk_tokens(job, self._size(self._prior()))
-        self.max_folded = NO_FOLD_LIMIT
+        self.max_merged = UNLIMITED_BATCHES
         self.has_shortened = False
         self.too_long = "request"
         self.requests = self.halvings = self.input_tokens = self.output_tokens = 0
@@ -249,12 +259,14 @@ class Summariser:
             has_summary = yield from self._summarise_live(self.job.live)
             if has_summary:
                 return
-        chunks_left = cut_chunks(self.history.rows, self.max_chunk, self.count)
+        chunks_left = cut_chunks(self.source.rows, self.max_chunk, self.count)
         while chunks_left:
             chunk = chunks_left[0]
             size = min(self.max_chunk, plain_turn_tokens(chunk, self.count))
-            share = self.job.limit * size // self.total
-            limit = min(self.job.limit, max(MIN_INDEX, min(MIN_BATCH, size), share))
+            share = self.job.limit * size // self.source_tokens
+            # Each chunk gets its share of the limit, or more if that is too little for a useful
+            # summary, but not more than its own size.
+            limit = min(self.job.limit, max(MIN_LIMIT, min(MIN_BATCH_TOKENS, size), share))
             prior = self._prior()
             turns = plain_turns_within(chunk, self.max_chunk, self.count)
             request = summary_request(
@@ -282,7 +294,7 @@ class Summariser:
 
         Returns `False` if the request or the answer was too long.
         """
-        rows = self.history.rows
+        rows = self.source.rows
         limit = _own_limit(self.job.limit)
         request = live_request(live, limit=limit, task=self.job.task)
         text = yield from self._ask(request, 1, limit)
@@ -294,13 +306,13 @@ class Summariser:
         self.batches.append(self._batch(summary, rows))
         return True
 
-    def fold_batches(self) -> Generator[SummaryRequest, Answer, None]:
+    def merge_batches(self) -> Generator[SummaryRequest, Answer, None]:
         """Merge batches while there are too many or they are too long."""
         while (span := self._find_mergeable()) is not None:
             first, last = span
             old = self.batches[first:last]
-            limit = self._fold_limit(old)
-            request = folding_request(
+            limit = self._merge_limit(old)
+            request = merge_request(
                 self.job.model,
                 [batch.text for batch in old],
                 prompt=self.job.prompt,
@@ -309,12 +321,12 @@ class Summariser:
             )
             text = yield from self._ask(request, 1, _own_limit(limit))
             if text is None:
-                self._fold_fewer(len(old))
+                self._merge_fewer(len(old))
                 continue
             rows = [batch_row(batch) for batch in old]
             lines = [line for batch in old for line in quoted_lines(batch.text)]
             summary = self._check(text, rows, [self.job.task], limit, [*lines, *self.job.retain])
-            self.batches[first:last] = [fold_batches(old, summary, self.job.model.name)]
+            self.batches[first:last] = [merge_batches(old, summary, self.job.model.name)]
 
     def trim(self) -> None:
         """Shorten a single remaining batch that is a little over its budget.
@@ -333,16 +345,19 @@ class Summariser:
             self.batches[0] = structs.replace(batch, text=shorter)
 
     def _find_mergeable(self) -> tuple[int, int] | None:
-        """The batches to merge: the middle ones if there are too many, or all but the newest if
-        they are over the budget."""
+        """The batches to merge next, as many as fit in one request: the middle ones if there are
+        too many, or all but the newest if they are over the budget (both, if there are two).
+
+        A single batch over the budget is summarised again, but only once.
+        """
         span = span_to_merge(self.batches, self.job.clip)
-        total = len(self.batches)
+        batch_count = len(self.batches)
         if span is None and self.job.total_limit is not None:
             size = self._size(join_batches(self.batches, self.job.clip))
-            if size <= self.job.total_limit or (total == 1 and self.has_shortened):
+            if size <= self.job.total_limit or (batch_count == 1 and self.has_shortened):
                 return None
-            self.has_shortened = total == 1  # a single batch is summarised again only once
-            span = (0, max(2, total - 1) if total > 1 else 1)
+            self.has_shortened = batch_count == 1
+            span = (0, max(2, batch_count - 1) if batch_count > 1 else 1)
         return None if span is None else self._limit_span(*span)
 
     def _limit_span(self, first: int, last: int) -> tuple[int, int]:
@@ -354,19 +369,24 @@ class Summariser:
         max_tokens = max_chunk_tokens(self.job, 0)
         totals = accumulate(self._size(batch.text) for batch in self.batches[start:last])
         fitting = sum(total <= max_tokens for total in totals)
-        return start, min(last, start + max(2, min(fitting, self.max_folded)))
+        return start, min(last, start + max(2, min(fitting, self.max_merged)))
 
-    def _fold_fewer(self, tried: int) -> None:
-        """Merge half as many batches next time; raises `SummaryFailed` if there are only two."""
-        if tried <= 2:
+    def _merge_fewer(self, batch_count: int) -> None:
+        """Merge half as many batches next time; raises `SummaryFailed` if these were only two."""
+        if batch_count <= 2:
             raise self._failed("its own summaries are too long for it", answered=True)
-        self.max_folded = max(2, tried // 2)
+        self.max_merged = max(2, batch_count // 2)
 
-    def _fold_limit(self, old: Sequence[Batch]) -> int:
-        """The token limit for merged batches: at most half of their size, and within the budget."""
+    def _merge_limit(self, old: Sequence[Batch]) -> int:
+        """The token limit for merged batches: half of their size, a third of the total budget and
+        `MAX_MERGED_TOKENS` at most.
+
+        A third of the budget leaves room for the batches that are not merged.
+        """
         size = sum(self._size(batch.text) for batch in old)
         total_limit = size if self.job.total_limit is None else self.job.total_limit
-        return max(MIN_INDEX, min(size // 2, max(MIN_BATCH, total_limit // 3), MAX_FOLDED))
+        max_share = max(MIN_BATCH_TOKENS, total_limit // 3)
+        return max(MIN_LIMIT, min(size // 2, max_share, MAX_MERGED_TOKENS))
 
     def _prior(self) -> str:
         """The summaries so far, with the middle cut out if they take too much of the window."""
@@ -383,10 +403,11 @@ class Summariser:
         self.requests += 1
         answer = yield SummaryRequest(request, self.requests, self.requests + requests_left - 1)
         if isinstance(answer, Stopped):
-            raise self._failed(answer.reason, TIMED_OUT)
+            # The same status as for a model that does not answer in time.
+            raise self._failed(answer.reason, GATEWAY_TIMEOUT)
         if isinstance(answer, ApiError):
-            if answer.kind in TOO_LONG_ERRORS or answer.status == TIMED_OUT:
-                timed_out = answer.kind == "timeout" or answer.status == TIMED_OUT
+            if answer.kind in SMALLER_CHUNK_ERRORS or answer.status == GATEWAY_TIMEOUT:
+                timed_out = answer.kind == "timeout" or answer.status == GATEWAY_TIMEOUT
                 self.too_long = "time" if timed_out else "request"
                 return None
             raise self._failed(answer.message, answer.status)
@@ -409,9 +430,11 @@ class Summariser:
         text, orders = without_orders(without_preamble(text))
         self.dropped += orders
         if stop in CUT_OFF:
-            whole = trim_to(text, lambda _: True)
-            if whole and self._size(whole) >= limit * MIN_CUT_OFF_SHARE:
-                return whole
+            # without the sentence that was cut off
+            complete_sentences = trim_to(text, lambda _: True)
+            size = self._size(complete_sentences)
+            if complete_sentences and size >= limit * MIN_CUT_OFF_SHARE:
+                return complete_sentences
             self.too_long = "answer"
             return None
         if not text.strip():
@@ -430,14 +453,15 @@ class Summariser:
         and the names that it lacks."""
         checked = check_summary(text, read_ground_truth(rows, prior))
         if not checked.text:
-            raise self._failed("its summary speaks of nothing that was said", answered=True)
+            reason = "its summary only names things that the conversation does not contain"
+            raise self._failed(reason, answered=True)
         self.dropped += checked.dropped
         self.marked += checked.marked
         retained = lines_to_retain(checked.text, rows, retain)
         rules = self._missing_rules("\n".join([checked.text, *retained]), rows, max_tokens)
         summary = with_rules(with_quoted_lines(checked.text, retained), rules)
-        if not self.job.total_limit:
-            max_tokens = max(max_tokens, self._size(summary) + MIN_INDEX)
+        if self.job.total_limit is None:  # then there is always room for a short index
+            max_tokens = max(max_tokens, self._size(summary) + MIN_LIMIT)
         completed = add_missing_names(summary, rows, max_tokens, self.count)
         self.names_added += completed.added
         self.names_left += completed.left_out
@@ -447,11 +471,12 @@ class Summariser:
         """The user's rules that a summary does not quote, as many as fit their share of
         `max_tokens`.
 
-        A model often rewords a rule or leaves it out, and the next one rewords that again.
+        A model often rewords a rule or leaves it out, and the next summary rewords it again. So
+        rules are quoted.
         """
         lowered = text.lower()
         rules = [rule for rule in find_rules(rows) if rule.lower() not in lowered]
-        max_rules = max(MIN_INDEX, int(max_tokens * RULES_SHARE))
+        max_rules = max(MIN_LIMIT, int(max_tokens * RULES_SHARE))
         totals = accumulate(self._size(rule) for rule in rules)
         fitting = [rule for rule, total in zip(rules, totals, strict=True) if total <= max_rules]
         # Doubtful rules come first, then clear ones, then those that earlier summaries quote. In
@@ -464,7 +489,7 @@ class Summariser:
         """The token limit of a batch with its missing names: half of the size of its source, and
         at most its share of the remaining budget; but never less than `limit`."""
         size = plain_turn_tokens(chunk, self.count)
-        max_tokens = int(size * NAMED_SHARE)
+        max_tokens = int(size * MAX_SHARE_WITH_NAMES)
         if self.job.total_limit is not None:
             used = self._size(join_batches(self.batches, self.job.clip)) if self.batches else 0
             headings = HEADING_TOKENS * (len(self.batches) + len(chunks_left) - 1)
@@ -476,7 +501,7 @@ class Summariser:
     def _batch(self, text: str, chunk: Sequence[Row]) -> Batch:
         """The batch of a chunk, with the times of its first and last message."""
         ids = [row.id for row in chunk if row.id is not None]
-        times = [self.history.times[id] for id in ids if id in self.history.times]
+        times = [self.source.times[id] for id in ids if id in self.source.times]
         start, end = min(times, default=None), max(times, default=None)
         return Batch(text, len(chunk), 0, start, end, self.job.model.name)
 
@@ -491,7 +516,7 @@ class Summariser:
 
     def _failed(self, reason: str, status: int = 502, *, answered: bool = False) -> SummaryFailed:
         name = self.job.model.name
-        line = f"{name!r} wrote no summary: {reason}"
+        line = f"no usable summary from {name!r}: {reason}"
         return SummaryFailed(line, status=status, answered=answered)
 
     def _size(self, text: str) -> int:

@@ -30,7 +30,6 @@ from weft.compact import (
     CompactResult,
     Cutoff,
     FoldOptions,
-    History,
     Layout,
     Method,
     Plan,
@@ -39,6 +38,7 @@ from weft.compact import (
     Summary,
     SummaryJob,
     SummaryRequest,
+    SummarySource,
     Thinned,
     choose_cutoff,
     compaction_failed,
@@ -88,7 +88,7 @@ PLACEHOLDER = "[{} will write here what {} messages said]"
 SHORTER_DIVISOR = 2
 """The limit of the second summary is the first one's limit divided by this."""
 
-Flow = Generator[Request, Answer, CompactResult]
+CompactFlow = Generator[Request, Answer, CompactResult]
 Count = Callable[[Message], int]
 
 
@@ -120,7 +120,7 @@ class Snapshot(Struct, frozen=True):
         ]
 
 
-def compact_flow(handle: Handle, model: Model | None, options: CompactOptions) -> Flow:
+def compact_flow(handle: Handle, model: Model | None, options: CompactOptions) -> CompactFlow:
     """Compact with this model's summary, or without a model; raises if every step fails."""
     run = EngineRun(handle, options)
     failure = "it was given up"  # if the caller closes the generator
@@ -198,7 +198,7 @@ class EngineRun:
             handle=handle, trigger=options.trigger, retain=options.retain, note=options.note
         )
 
-    def run_steps(self, model: Model | None) -> Flow:
+    def run_steps(self, model: Model | None) -> CompactFlow:
         """Try the steps one after the other, until one succeeds."""
         handle, options = self.handle, self.options
         head = handle.head()
@@ -267,14 +267,16 @@ class EngineRun:
         )
         return with_hidden_rows(rows, plan)
 
-    def _summarise(self, model: Model, step: Method, snapshot: Snapshot, cutoff: Cutoff) -> Flow:
+    def _summarise(
+        self, model: Model, step: Method, snapshot: Snapshot, cutoff: Cutoff
+    ) -> CompactFlow:
         """Ask the model for a summary and commit it."""
         handle, options = self.handle, self.options
-        history = History(
+        source = SummarySource(
             rows=cutoff.turns, batches=snapshot.batches, times=read_times(handle, cutoff.turns)
         )
         job = _summary_job(model, options, cutoff, step, options.count or handle.count_once)
-        flow = summarise(history, job, options.count or handle.count_once)
+        flow = summarise(source, job, options.count or handle.count_once)
         summary = yield from self._forward(flow)
         message = write_batches(summary.batches, options.clip)
 
