@@ -73,7 +73,7 @@ CALL = {"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "ls
             ],
         ),
         ([assistant(CALL, parent_tool_use_id="c0")], [ToolStart("c1", "Bash", {"command": "ls"})]),
-        ([assistant(TEXT, parent_tool_use_id="c0")], []),  # a sub-agent's words are not the answer
+        ([assistant(TEXT, parent_tool_use_id="c0")], []),  # a subagent's text is not the answer
         (
             [results({"type": "tool_result", "tool_use_id": "c1", "content": "a"})],
             [ToolEnd("c1", "a", False)],

@@ -166,7 +166,7 @@ def test_a_session_named_by_the_client_is_the_thread(gateway, upstream, headers,
     assert reply_headers["x-weft-thread"] == name
     other = turn("something else altogether", **more)
     _, reply_headers, _ = post(f"{gateway.url}/v1/messages", other, headers)
-    assert reply_headers["x-weft-thread"] == f"{name}.2"  # a sub-agent of the same session
+    assert reply_headers["x-weft-thread"] == f"{name}.2"  # a subagent of the same session
 
 
 def test_an_upstream_error_keeps_its_bytes_and_retry_headers(gateway, upstream):

@@ -3,7 +3,7 @@
 Claude Code runs as a child process and sends its requests to a gateway of the same store. The
 gateway records them, so the conversation is in the thread like any other, and any upstream can
 answer. This class starts the process, answers its questions, and converts its messages to the
-events of a run (`claude.EventReader`).
+events of a run (`claude.EventDecoder`).
 
 What always holds:
 
@@ -49,7 +49,7 @@ from weft.thread import (
     write_session,
 )
 
-from .claude import EventReader, load_sdk, to_line
+from .claude import EventDecoder, load_sdk, to_json_object
 from .events import AgentEvent, Failure, MessageComplete, SystemMessage, UsageReport
 from .loop import DENIED, check_unanswered
 from .mcp import read_command
@@ -342,7 +342,7 @@ class ClaudeAgent:
 
     async def _read(self, client: Any) -> AsyncGenerator[AgentEvent]:
         """The events of the run, up to its end. A hint that comes too late starts another turn."""
-        reader, messages = EventReader(), client.receive_messages()
+        decoder, messages = EventDecoder(), client.receive_messages()
         end: AgentEvent | None = None  # the last event, held back while a hint is unread
         while True:
             try:
@@ -352,10 +352,10 @@ class ClaudeAgent:
                 no_result = "Claude Code ended without a result"
                 yield end or Failure(self._with_error_output(no_result))
                 return
-            confirmed = self._confirm(to_line(message))
+            confirmed = self._confirm(to_json_object(message))
             if confirmed is not None:
                 yield SystemMessage("hint", {"content": confirmed})
-            for event in reader.feed(message):
+            for event in decoder.feed(message):
                 if isinstance(event, MessageComplete | Failure):
                     end = event
                     break
@@ -365,10 +365,10 @@ class ClaudeAgent:
                 yield end
                 return
 
-    def _confirm(self, line: JsonObject) -> str | None:
-        """The hint that Claude Code has read, if this line says so."""
-        content = cast(JsonObject, line.get("message") or {}).get("content")
-        if line.get("type") != "user" or not isinstance(content, str):
+    def _confirm(self, message: JsonObject) -> str | None:
+        """The hint that Claude Code has read, if this message says so."""
+        content = cast(JsonObject, message.get("message") or {}).get("content")
+        if message.get("type") != "user" or not isinstance(content, str):
             return None
         for hint in self._unconfirmed:
             if hint.strip() == content.strip():
