@@ -112,6 +112,8 @@ class ThinkingModel:
         for number in sorted(echoed):
             if self.private[number].encode() not in raw:
                 self.missing.append(f"{nonce} {path}: answer {number}")
+        if b"no result was recorded" in raw:
+            self.missing.append(f"{nonce} {path}: the result of a call")
 
 
 def read_nonce(raw: bytes) -> str:
@@ -439,6 +441,7 @@ class Habits(Struct, frozen=True):
     switches_form: bool = True
     adds_reminders: bool = False
     changes_system: bool = True
+    sends_call_ids: bool = True
 
 
 CLAUDE = Habits(
@@ -468,6 +471,13 @@ CLIENTS = {
         "openai-responses", session_header="x-session-id", splits_text=True
     ),
     "gemini cli": Habits("gemini", changes_system=False, rewrites_arguments=False),
+    "a gemini client without call ids": Habits(
+        "gemini", session_header="x-session-id", sends_call_ids=False
+    ),
+    "a messages client without a session name": Habits("anthropic", changes_system=False),
+    "a chat client without a session name": Habits(
+        "openai-chat", changes_system=False, strips_text=True
+    ),
 }
 
 
@@ -755,6 +765,9 @@ class Session:
                     for call in self._calls(turn)
                 ]
                 contents.append({"role": "model", "parts": parts})
+        if not self.habits.sends_call_ids:
+            for part in [part for content in contents for part in content["parts"]]:
+                part.get("functionCall", part.get("functionResponse", {})).pop("id", None)
         body: Json = {
             "systemInstruction": {"parts": [{"text": text} for text in system]},
             "contents": contents,
@@ -937,7 +950,7 @@ def branches(store: Path | str, thread: str) -> list[str]:
 
 
 def missing(model: ThinkingModel, session: Session) -> list[str]:
-    """The private state that the model did not get back in a session.
+    """The private state and the results that the model did not get back in a session.
 
     A client of the model's own protocol may leave it out.
     """

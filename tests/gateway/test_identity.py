@@ -616,8 +616,7 @@ UNIQUE = "toolu_01A9mNq4XbT7cYw2ZsKd8Ej"
 def test_an_echoed_call_id_proves_the_conversation(store, gateway, hint):
     recorded = gateway.ask(request("a", system="one"), hint=hint)
     gateway.reply(recorded, call(UNIQUE))
-    rewritten = '{"rewritten": true}' if hint else "{}"  # by a client that names its session
-    echo = call(UNIQUE, arguments=rewritten)
+    echo = call(UNIQUE, arguments='{"rewritten": true}')
     then = Request("m", (*request("a", system="clock 2").messages, echo, result(UNIQUE)))
     location = gateway.turn(then, "done", hint=hint)
     assert (location.thread, location.branch) == (
@@ -632,6 +631,31 @@ def test_an_echoed_call_id_proves_the_conversation(store, gateway, hint):
     )
     last = gateway.turn(Request("m", further), "f", hint=hint)
     assert (last.thread, last.branch) == (location.thread, location.branch)
+
+
+NO_ID = {"gemini": {"id": None}}  # a Gemini client sent the call or the result without an id
+
+
+def call_without_id(arguments, id="gemini_call_1_1"):
+    return Message("assistant", (Text("look"), ToolCall(id, "look", arguments, ext=NO_ID)))
+
+
+@pytest.mark.parametrize("echoed", [0, 1])
+def test_of_two_calls_without_ids_the_one_with_equal_arguments_continues(store, gateway, echoed):
+    arguments = ['{"path": "a"}', '{"path": "b"}']
+    for number in range(2):
+        recorded = gateway.ask(request("q"), hint="s")
+        gateway.reply(recorded, call_without_id(arguments[number], f"call_{number}_x7Kq9ZtR2m"))
+    answered = Message(
+        "user", (ToolResult("gemini_call_1_1", (Text("r"),), name="look", ext=NO_ID),)
+    )
+    then = Request("m", (*dialogue("q"), call_without_id(arguments[echoed]), answered))
+    location = gateway.turn(then, "done", hint="s")
+    messages = weft.thread.open(store, "s", branch=location.branch).compile().messages
+    (call,) = [b for m in messages for b in m.blocks if isinstance(b, ToolCall)]
+    (back,) = [b for m in messages for b in m.blocks if isinstance(b, ToolResult)]
+    assert (location.thread, call.arguments) == ("s", arguments[echoed])
+    assert back.call_id == call.id
 
 
 def test_a_new_name_becomes_an_alias_of_the_proven_conversation(gateway):
@@ -664,7 +688,7 @@ def test_an_id_alone_in_another_session_proves_nothing(store, gateway):
         Message("assistant", (Text("b"), ToolCall(UNIQUE, "look", '{"a": 1}'))),
     ],
 )
-def test_without_a_session_the_whole_answer_must_be_echoed(gateway, stolen):
+def test_without_a_session_the_answer_or_the_messages_before_it_must_be_equal(gateway, stolen):
     first = gateway.ask(request("A's question"))
     gateway.reply(first, thinking("secret", id=UNIQUE))
     then = Request("m", (*dialogue("mine"), stolen, result(UNIQUE)))

@@ -47,6 +47,10 @@ def test_a_session_is_one_thread_on_one_branch(gateway, model, client, upstream)
     assert set(session.threads) == {session.threads[0]}
     assert len(branches(gateway.store, session.threads[0])) == 1
     assert missing(model, session) == []
+    with weft.open(gateway.store, thread=session.threads[0]) as thread:
+        blocks = [block for message in thread.compile().messages for block in message.blocks]
+    calls = [block.id for block in blocks if isinstance(block, weft.ToolCall)]
+    assert calls == [block.call_id for block in blocks if isinstance(block, weft.ToolResult)]
 
 
 NAMED_CLIENTS = [client for client, habits in CLIENTS.items() if habits.session_header]

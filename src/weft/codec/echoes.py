@@ -30,6 +30,7 @@ from weft.model import (
     Text,
     ToolCall,
     Wire,
+    rename_results,
     texts,
 )
 
@@ -106,9 +107,11 @@ def replace_answers(echoed: Request, answers: Mapping[tuple[int, int], Message])
     """The request with echoes replaced by stored answers.
 
     The keys of `answers` are the start and the end (exclusive) of an echo in the list of messages.
+    If the calls of an answer have other ids than those of its echo, their results get these ids.
     """
     if not answers:
         return echoed
+    ids: dict[str, str] = {}
     echoes = echoed.messages
     stops = dict(answers.keys())
     messages: list[Message] = []
@@ -117,16 +120,30 @@ def replace_answers(echoed: Request, answers: Mapping[tuple[int, int], Message])
     while start < len(echoes):
         stop = stops.get(start)
         if stop is None:
-            messages.append(echoes[start])
+            messages.append(rename_results(echoes[start], ids) if ids else echoes[start])
             originals.append(OriginalPosition(start))
             start += 1
             continue
         answer = answers[start, stop]
         messages.append(answer)
+        ids |= _changed_ids(echoes[start:stop], answer)
         positions = _echo_positions(answer, echoes[start:stop], start)
         originals.append(OriginalPosition(start, positions))
         start = stop
     return _with_messages(echoed, messages, originals)
+
+
+def _changed_ids(echo: Sequence[Message], answer: Message) -> dict[str, str]:
+    """The ids of the answer's calls, by the ids of the same calls in the echo, where they differ.
+
+    A client whose protocol has no call ids echoes an answer with ids that its codec made.
+    """
+    echoed = [block for each in echo for block in each.blocks if isinstance(block, ToolCall)]
+    calls = [block for block in answer.blocks if isinstance(block, ToolCall)]
+    if [call.name for call in echoed] != [call.name for call in calls]:
+        return {}
+    pairs = zip(echoed, calls, strict=True)
+    return {before.id: after.id for before, after in pairs if before.id != after.id}
 
 
 def replace_messages(request: Request, messages: tuple[Message, ...]) -> Request:

@@ -22,6 +22,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
+from operator import itemgetter
 from typing import Any, cast
 from uuid import uuid4
 
@@ -746,17 +747,19 @@ def _skip_echoes(store: Store, incoming: Incoming, continuation: Continuation) -
         for link in store.find_links([reply_key(continuation.thread, continuation.commit)])
         if link.thread == continuation.thread
     ]
-    for commit, answer in answers:
-        if answer is None:
-            continue
-        for end in range(start + length, start, -1):
-            if is_echo(answer, messages[start:end]):
-                echo = None
-                if not is_equal_echo(answer, messages[start:end]):
-                    echo = (commit, start, end)
-                after = Continuation(continuation.thread, commit, end, continuation.is_token, echo)
-                return _skip_echoes(store, incoming, after)
-    return continuation
+    echoed = [
+        (commit, end, is_equal_echo(answer, messages[start:end]))
+        for commit, answer in answers
+        for end in range(start + length, start, -1)
+        if answer is not None and is_echo(answer, messages[start:end])
+    ]
+    if not echoed:
+        return continuation
+    # Of several answers, the one that the client did not rewrite.
+    commit, end, is_equal = max(echoed, key=itemgetter(2))
+    echo = None if is_equal else (commit, start, end)
+    after = Continuation(continuation.thread, commit, end, continuation.is_token, echo)
+    return _skip_echoes(store, incoming, after)
 
 
 def _find_anchor(store: Store, incoming: Incoming, session: Sequence[str]) -> Continuation | None:
@@ -764,22 +767,38 @@ def _find_anchor(store: Store, incoming: Incoming, session: Sequence[str]) -> Co
 
     An id alone proves nothing: it may be in a log or a pasted transcript. Within the session that
     the client names, the calls must have the same names; their arguments may differ. Without a
-    known session the whole visible answer must be equal. An answer of another session proves
-    nothing.
+    known session, the whole visible answer must be equal, or else the conversation before it: then
+    the client rewrote only the answer. An answer of another session proves nothing.
     """
-    is_equal = has_equal_call_names if session else is_equal_echo
     tried = 0
     for index, links in find_token_links(store, incoming, TOKENS_READ):
         thread, commit = links[0].thread, links[0].commit
         if len({link.thread for link in links}) > 1 or (session and thread not in session):
             continue
         answer = read_appended(store, thread, commit)
-        if answer is not None and is_equal(answer, echo_at(incoming.messages, index)):
-            return Continuation(thread, commit, index + 1, is_token=True)
+        anchor = Continuation(thread, commit, index + 1, is_token=True)
+        if answer is not None and _is_proven_echo(store, incoming, session, anchor, answer):
+            return anchor
         tried += 1
         if tried == ANCHORS_TRIED:
             break
     return None
+
+
+def _is_proven_echo(
+    store: Store,
+    incoming: Incoming,
+    session: Sequence[str],
+    anchor: Continuation,
+    answer: Message,
+) -> bool:
+    """Whether the message before the anchor, which has a token of the answer, echoes it."""
+    echo = echo_at(incoming.messages, anchor.length - 1)
+    if session:
+        return has_equal_call_names(answer, echo)
+    if is_equal_echo(answer, echo):
+        return True
+    return is_echo(answer, echo) and _is_unedited(store, incoming, anchor)
 
 
 def read_appended(store: Store, thread: str, commit: Id) -> Message | None:
@@ -866,8 +885,9 @@ def _read_links(
 def _continue_after(store: Store, incoming: Incoming, anchor: Continuation) -> Continuation:
     """Where a request continues: at its last message after the anchor that the thread has too.
 
-    The chained keys start from the stored chain, not from the request's. So it does not matter what
-    the client rewrote before the anchor.
+    The chained keys start from the stored chain, so it does not matter what the client rewrote
+    before the anchor. The request's own chains are looked up too: messages after a rewritten answer
+    are indexed under the client's version of it.
     """
     steps = store.read_commits(anchor.thread, [anchor.commit])
     if not steps or steps[0].commit.chain is None:
@@ -880,6 +900,7 @@ def _continue_after(store: Store, incoming: Incoming, anchor: Continuation) -> C
         if not is_system(message):
             chain = chain_message(chain, message)
         lengths[chain] = number + 1
+    lengths |= _lengths(incoming, start, len(incoming.messages))
     matches = store.match_within([anchor.thread], list(lengths))
     longest = max(matches, key=lambda match: lengths[match.chain], default=None)
     if longest is None or longest.chain == steps[0].commit.chain:

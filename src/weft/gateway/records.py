@@ -32,12 +32,15 @@ from weft.history import (
     Setup,
     View,
     add_times,
+    decode_appended,
     decode_attempt,
     encode_attempt,
     encode_series,
     has_content,
+    has_results_without_ids,
     match_key,
     match_points,
+    pair_calls,
     plan_rewrite,
     read_branches,
     tools_digest,
@@ -58,6 +61,7 @@ from weft.model import (
     ToolCall,
     Usage,
     is_system,
+    rename_results,
 )
 from weft.store import Link, Store, ThreadRecord
 from weft.thread import (
@@ -92,6 +96,7 @@ from .identity import (
     TraceCache,
     ambiguous_key,
     context_key,
+    echo_at,
     edited_key,
     exchange_key,
     find_continuation,
@@ -110,6 +115,9 @@ Value = TypeVar("Value")
 
 ANSWER = "answer"
 """The metadata key for the id under which the client got the answer."""
+
+COMMITS_AFTER_ANSWER = 16
+"""How many commits before a new tool result may follow the answer that made the call."""
 
 
 class RequestRecord(Struct, frozen=True, tag="request"):
@@ -881,7 +889,44 @@ def _new_messages(store: Store, record: RequestRecord, continuation: Continuatio
         partial = _partial_answer(store, continuation, messages[0])
         if partial is not None:
             messages[0] = partial
+    if has_results_without_ids(messages):
+        ids = _stored_call_ids(store, record, continuation)
+        messages = [rename_results(message, ids) for message in messages]
     return [_append(message) for message in messages]
+
+
+def _stored_call_ids(
+    store: Store, record: RequestRecord, continuation: Continuation
+) -> dict[str, str]:
+    """The ids of the last stored answer's calls, by the ids that its echo in the request has.
+
+    A client that sends no call ids gets other ids for the echo from its codec. Without the stored
+    ones, the results would belong to no call of the thread.
+    """
+    messages, start = record.messages, continuation.length
+    while start and messages[start - 1].role != "assistant":
+        start -= 1
+    if not start:
+        return {}
+    answer = _last_answer(store, continuation)
+    if answer is None:
+        return {}
+    pairs = pair_calls(answer, echo_at(messages[: continuation.length], start - 1))
+    return {id: call.id for id, call in pairs.items()}
+
+
+def _last_answer(store: Store, continuation: Continuation) -> Message | None:
+    """The last answer up to a commit; results, edits and changes of the setup may follow it."""
+    commit: Id | None = continuation.commit
+    for _ in range(COMMITS_AFTER_ANSWER):
+        steps = store.read_commits(continuation.thread, [commit]) if commit is not None else []
+        if not steps:
+            break
+        message = decode_appended(steps[0]) if steps[0].commit.kind == "append" else None
+        if message is not None and message.role == "assistant":
+            return message
+        commit = next(iter(steps[0].commit.parents), None)
+    return None
 
 
 def _with_echo(

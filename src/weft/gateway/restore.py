@@ -19,7 +19,14 @@ from msgspec import Struct, structs
 
 from weft.codec import Codec, is_plain
 from weft.errors import Refused
-from weft.history import decode_appended, echo_length, is_echo, is_same_input, read_branches
+from weft.history import (
+    decode_appended,
+    echo_length,
+    is_echo,
+    is_same_input,
+    pair_calls,
+    read_branches,
+)
 from weft.ids import Id
 from weft.model import (
     SYSTEM_ROLES,
@@ -188,12 +195,12 @@ def with_private_state(echo: Sequence[Message], answer: Message) -> Message:
     if is_equal_echo(answer, echo):
         return answer
     echoed = [block for message in echo for block in message.blocks]
-    calls = {block.id: block for block in answer.blocks if isinstance(block, ToolCall)}
+    calls = pair_calls(answer, echo)
     blocks: list[Block] = []
     for block in echoed:
         stored = calls.get(block.id) if isinstance(block, ToolCall) else None
         if isinstance(block, ToolCall) and stored is not None and stored.name == block.name:
-            block = structs.replace(block, ext=stored.ext)
+            block = structs.replace(block, id=stored.id, ext=stored.ext)
         blocks.append(block)
     private = [b for b in answer.blocks if isinstance(b, Thinking | Redacted)]
     return structs.replace(answer, blocks=(*private, *blocks))
@@ -493,22 +500,28 @@ class UnstoredAnswers:
         """The only answer that these messages echo.
 
         In the session that the client names, the conversation before it must be the same, or the
-        names of its calls. Without a session it needs a token and equal visible content.
+        names of its calls. Without a session it needs a token, and equal visible content or an
+        equal conversation before it.
         """
         echo, scope, hint = incoming.messages[start:end], incoming.scope, incoming.hint
         tokens = [token for each in incoming.tokens[start:end] for token in each]
         chain = incoming.points[start - 1].chain if start else None
+        after_equal = [] if chain is None else self._answers.get((scope, chain), [])
         matching: list[Message] = []
         for key in [token_key(scope, token) for token in tokens]:
             for answer in self._answers.get((scope, key), ()):
-                is_same_session = hint is not None and answer.hint == hint
-                is_equal = has_equal_call_names if is_same_session else is_equal_echo
-                if is_equal(answer.message, echo):
+                if hint is not None and answer.hint == hint:
+                    is_match = has_equal_call_names(answer.message, echo)
+                else:
+                    is_match = is_equal_echo(answer.message, echo) or (
+                        answer in after_equal and is_echo(answer.message, echo)
+                    )
+                if is_match:
                     matching.append(answer.message)
-        if not matching and chain is not None and hint is not None:
+        if not matching and hint is not None:
             matching = [
                 answer.message
-                for answer in self._answers.get((scope, chain), ())
+                for answer in after_equal
                 if answer.hint == hint and is_echo(answer.message, echo)
             ]
         distinct = {id(message) for message in matching}

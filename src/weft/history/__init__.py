@@ -68,10 +68,12 @@ if TYPE_CHECKING:
         empty_chain,
         encode_series,
         find_edit,
+        has_results_without_ids,
         is_echo,
         is_same_input,
         match_key,
         match_points,
+        pair_calls,
         tools_digest,
     )
     from .merge import (
@@ -169,8 +171,9 @@ __getattr__ = lazy_names(
         ),
         "match": (
             "MatchPoint MatchTrace Series align_trimmed align_turns chain_message chain_messages "
-            "count_equal_messages echo_length empty_chain encode_series find_edit is_echo "
-            "is_same_input match_key match_points tools_digest"
+            "count_equal_messages echo_length empty_chain encode_series find_edit "
+            "has_results_without_ids is_echo is_same_input match_key match_points pair_calls "
+            "tools_digest"
         ),
         "merge": (
             "Merged edit_text merge3 merge_states setup_changes restore_original_order "
@@ -277,6 +280,7 @@ __all__ = [
     "find_edit",
     "forget_text",
     "has_content",
+    "has_results_without_ids",
     "index_after_write",
     "index_new_commits",
     "inserted_slots",
@@ -293,6 +297,7 @@ __all__ = [
     "message_words",
     "newest_first",
     "note_texts",
+    "pair_calls",
     "parse_query",
     "plan_forget",
     "plan_redo",

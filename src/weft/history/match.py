@@ -343,21 +343,65 @@ StoredMessages = Sequence[tuple[Id, Message]]
 
 
 def is_echo(answer: Message, echo: Sequence[Message]) -> bool:
-    """Whether these messages of a request are the client's copy of the answer."""
+    """Whether these messages of a request are the client's copy of the answer.
+
+    Clients rewrite the arguments of calls, so calls are compared by id and name. Calls of a client
+    whose protocol has no call ids are compared by name, and the rest of the answer must be equal.
+    """
     joined_echo = Message("assistant", tuple(block for message in echo for block in message.blocks))
     calls, echoed_calls = _calls(answer), _calls(joined_echo)
-    if calls or echoed_calls:
-        if calls == echoed_calls:
-            return True
-        # A protocol without call ids: the calls themselves must be equal.
-        if [name for _, name in calls] != [name for _, name in echoed_calls]:
-            return False
+    if [call.name for call in calls] != [call.name for call in echoed_calls]:
+        return False
+    if calls and [call.id for call in calls] == [call.id for call in echoed_calls]:
+        return True
+    if calls and not any(map(_has_own_id, echoed_calls)):
+        answer, joined_echo = _without_arguments(answer), _without_arguments(joined_echo)
     return match_key(answer) == match_key(joined_echo)
 
 
-def _calls(message: Message) -> list[tuple[str, str]]:
-    """The id and the name of each call."""
-    return [(block.id, block.name) for block in message.blocks if isinstance(block, ToolCall)]
+def _calls(message: Message) -> list[ToolCall]:
+    return [block for block in message.blocks if isinstance(block, ToolCall)]
+
+
+def pair_calls(answer: Message, echo: Sequence[Message]) -> dict[str, ToolCall]:
+    """The answer's call for each call of its echo, by the id that the call has in the echo.
+
+    Calls without ids of their own are paired in order.
+    """
+    calls = _calls(answer)
+    by_id = {call.id: call for call in calls}
+    echoed_calls = [call for message in echo for call in _calls(message)]
+    names = [call.name for call in calls]
+    in_order = calls if names == [call.name for call in echoed_calls] else []
+    pairs = {
+        echoed.id: call
+        for echoed, call in zip(echoed_calls, in_order, strict=False)
+        if not _has_own_id(echoed)
+    }
+    return pairs | {call.id: by_id[call.id] for call in echoed_calls if call.id in by_id}
+
+
+def has_results_without_ids(messages: Sequence[Message]) -> bool:
+    """Whether a tool result came without a call id, as in the REST form of Gemini."""
+    return any(
+        isinstance(block, ToolResult) and not _has_own_id(block)
+        for message in messages
+        for block in message.blocks
+    )
+
+
+def _has_own_id(block: ToolCall | ToolResult) -> bool:
+    """Whether a call or result came with an id; a codec notes a missing one in `ext`."""
+    members = (block.ext or {}).values()
+    return not any("id" in each and not isinstance(each["id"], str) for each in members)
+
+
+def _without_arguments(message: Message) -> Message:
+    blocks = [
+        structs.replace(block, arguments="{}") if isinstance(block, ToolCall) else block
+        for block in message.blocks
+    ]
+    return structs.replace(message, blocks=tuple(blocks))
 
 
 class TurnRange(NamedTuple):
@@ -519,7 +563,10 @@ def is_same_input(stored: Sequence[Message], sent: Sequence[Message]) -> bool:
 
 
 def _input_parts(messages: Sequence[Message]) -> Iterator[object]:
-    """Call ids, keys of media, and all texts as one string without whitespace."""
+    """Call ids, keys of media, and all texts as one string without whitespace.
+
+    Results of a protocol without call ids have the tool's name instead.
+    """
     texts: list[str] = []
     for message in messages:
         for block in message.blocks:
@@ -527,7 +574,8 @@ def _input_parts(messages: Sequence[Message]) -> Iterator[object]:
             if text is not None:
                 texts.append(text)
             elif isinstance(block, ToolResult):
-                yield block.call_id
+                # An id that the codec made is a position, which changes if old turns are dropped.
+                yield block.call_id if _has_own_id(block) else ("result", block.name)
             else:
                 yield match_key(Message("user", (block,)))
     joined = "".join("".join(texts).split())

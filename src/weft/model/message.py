@@ -12,11 +12,11 @@ field equals its default.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, cast
 
 import orjson
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.lazy import lazy_pattern
 
@@ -353,6 +353,17 @@ def _is_tool_output(message: Message) -> bool:
         return type(blocks[0]) is ToolResult
     kinds = [type(block) for block in blocks]
     return ToolResult in kinds and not {*kinds} - {ToolResult, Reminder, Checkpoint}
+
+
+def rename_results(message: Message, ids: Mapping[str, str]) -> Message:
+    """The message with other call ids in its results."""
+    blocks = [
+        structs.replace(block, call_id=ids[block.call_id])
+        if isinstance(block, ToolResult) and block.call_id in ids
+        else block
+        for block in message.blocks
+    ]
+    return structs.replace(message, blocks=tuple(blocks))
 
 
 def is_system(message: Message) -> bool:
