@@ -4,7 +4,7 @@ Start  first, once (a second one is ignored: some upstreams repeat it)
 Open   of a new index
 Delta  to an index that is open
 Close  of an index that is open
-Finish any time after Start; later ones add what earlier ones left out
+Finish any time after Start; the values of later ones replace those of earlier ones
 End    last, or `Fail`; anything after it is ignored
 Other  any time
 """

@@ -82,16 +82,16 @@ class Response(Struct, frozen=True, gc=False, omit_defaults=True):
 
 ErrorKind = Literal[
     "invalid_request",
-    "authentication",
-    "permission",
+    "authentication",  # the key is missing or wrong
+    "permission",  # the key may not do this
     "not_found",
-    "too_large",
-    "context_length",
+    "too_large",  # the body has too many bytes
+    "context_length",  # the prompt does not fit in the model's window
     "rate_limit",
     "billing",
     "overloaded",
     "timeout",
-    "server",
+    "server",  # any other failure of the server
 ]
 
 
@@ -143,7 +143,11 @@ class Close(Struct, frozen=True, gc=False):
 
 
 class Finish(Struct, frozen=True, gc=False):
-    """Stop reason and usage. There may be several; a later one adds the values that are missing."""
+    """Stop reason and usage.
+
+    There may be several. The values of a later one replace those of an earlier one; values that it
+    lacks stay.
+    """
 
     stop: Stop | None = None
     usage: Usage | None = None
@@ -162,8 +166,8 @@ reason that means a failure, or an early end of the stream."""
 class Fail(Struct, frozen=True, gc=False):
     """The answer failed.
 
-    Only the cause `event` has a frame that an encoder of the same protocol can forward. For the
-    others it writes an error event.
+    With the cause `event`, the upstream sent an error frame, which can be forwarded to a client of
+    the same protocol. With any other cause there is no such frame, so an encoder writes one.
     """
 
     error: ApiError
@@ -175,6 +179,7 @@ class Other(Struct, frozen=True, gc=False):
 
     It never changes which events may follow.
 
+    - `kind`: the protocol's name of the frame, for loss reports.
     - `index`: the open block that the frame refers to, if any.
     - `event_count`: how many of the next events were decoded from the frame. An encoder of the same
       protocol writes the frame instead of these events; all others ignore the frame. `None`: the

@@ -55,9 +55,9 @@ class ToolUse(Shape, tag="tool_use"):
     cache_control: CacheControl = UNSET
 
 
-class WrittenToolUse(Shape, tag="tool_use"):
-    """A `ToolUse` to write. Its input is the JSON text of the arguments, so it is not parsed
-    again."""
+class RawToolUse(Shape, tag="tool_use"):
+    """A `ToolUse` to write. Its `input` is the JSON text of the arguments, which is copied and not
+    encoded again."""
 
     id: str
     name: str
@@ -95,7 +95,7 @@ decode = msgspec.json.Decoder(
 
 
 def read(body: bytes | str) -> SimpleBody:
-    """The conversation; the `system` beside it is part of the setup."""
+    """The body with its messages in the shared form. The member `system` stays in the setup."""
     simple = read_with(decode, body)
     messages: list[Any] = []
     append = messages.append
@@ -106,7 +106,7 @@ def read(body: bytes | str) -> SimpleBody:
             blocks = message.content
             if type(message) is SystemTurn:
                 if not number:
-                    raise NotSimple  # a system message at the start is part of the setup
+                    raise NotSimple  # it would have to move to the setup
                 simple.has_system = True
             if type(blocks) is str:
                 append(message)
@@ -124,7 +124,7 @@ def read(body: bytes | str) -> SimpleBody:
                         continue
                 append(_read_answer(message, blocks, number, simple))
             elif type(block := blocks[0]) is not ToolResult:
-                _check_texts(blocks, number, simple)
+                _read_texts(blocks, number, simple)
                 append(message)
             elif len(blocks) == 1 and block.is_error is UNSET and block.cache_control is UNSET:
                 append(Result(block.tool_use_id, block.content))
@@ -136,8 +136,8 @@ def read(body: bytes | str) -> SimpleBody:
     return simple
 
 
-def _check_texts(blocks: list[Any], number: int, simple: SimpleBody) -> None:
-    """Raise `NotSimple` unless all blocks are texts; drops their cache breakpoints."""
+def _read_texts(blocks: list[Any], number: int, simple: SimpleBody) -> None:
+    """Drop the cache breakpoints of texts; raises `NotSimple` for any other block."""
     for index, block in enumerate(blocks):
         if type(block) is not TextBlock:
             raise NotSimple
@@ -184,7 +184,7 @@ def _read_answer(
     if len(texts) == len(blocks):
         return message
     if not texts:
-        raise NotSimple
+        raise NotSimple  # only thinking: the message would be empty
     return AssistantTurn(texts)
 
 
@@ -199,9 +199,9 @@ def write(simple: SimpleBody, target: Target, losses: Losses) -> list[Any]:
     if type(simple.messages[0]) is Assistant:
         raise NotSimple  # a user message must come first
     last = simple.messages[-1]
-    if type(last) is Assistant:
+    if type(last) is Assistant:  # a prefill: the model continues this answer
         if not target.model.prefill:
-            raise NotSimple
+            raise NotSimple  # the model refuses a prefill
         path = f"messages[{simple.first_number + len(simple.messages) - 1}].content"
         _strip_trailing_space(last, path, losses)
     messages: list[Any] = []
@@ -242,7 +242,10 @@ def _check_system_position(messages: list[Any], number: int, target: Target) -> 
 
 
 def _strip_trailing_space(last: Assistant, path: str, losses: Losses) -> None:
-    """Anthropic refuses a prefill that ends in whitespace."""
+    """Remove whitespace at the end of a prefill, which Anthropic refuses.
+
+    Raises `NotSimple` if the whitespace is in a list of texts, or if no text would remain.
+    """
     content = last.content
     if not isinstance(content, str):
         if content and content[-1].text != content[-1].text.rstrip():
@@ -271,7 +274,7 @@ def _write_turn(message: User | Assistant | System) -> Any:
     for call in message.tool_calls:
         arguments = call.function.arguments
         _check_json_object(arguments)
-        blocks.append(WrittenToolUse(call.id, call.function.name, Raw(arguments)))
+        blocks.append(RawToolUse(call.id, call.function.name, Raw(arguments)))
     return AssistantTurn(blocks)
 
 

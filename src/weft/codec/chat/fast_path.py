@@ -37,7 +37,7 @@ decode = msgspec.json.Decoder(
 
 
 def read(body: bytes | str) -> SimpleBody:
-    """The conversation; the leading system messages are part of the setup."""
+    """The body with its messages in the shared form. Leading system messages stay in the setup."""
     simple = read_with(decode, body)
     leading = simple.setup["messages"]
     for message in simple.messages:
