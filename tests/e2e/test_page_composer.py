@@ -57,12 +57,12 @@ def test_files_are_attached_by_button_drop_and_paste_and_shown_in_the_message(pa
     wait_for_chips(page, "notes.txt", hostile, "screen.png")
     page.click("[aria-label='Remove screen.png']")
     wait_for_chips(page, "notes.txt", hostile)
-    # What no model reads is refused with a reason, and so is what is too large.
+    # A file of an unsupported type is refused with a reason, and so is one that is too large.
     page.set_input_files(
         "#attach-input",
         [{"name": "a.zip", "mimeType": "application/zip", "buffer": b"PK\x03\x04\x00\x00"}],
     )
-    wait_for_text(page, "type that no model reads", "#toast")
+    wait_for_text(page, "unsupported type", "#toast")
     page.evaluate(
         """() => {
             const transfer = new DataTransfer()

@@ -21,7 +21,6 @@ PNG = b64decode(
 PNG_URL = f"data:image/png;base64,{b64encode(PNG).decode()}"
 PDF = b"%PDF-1.4\n%%EOF\n"
 MARKUP = b"<script>alert(1)</script>"
-FILE_LIMIT = 20 * 1024 * 1024
 
 
 def upload(url, name, data, kind="application/octet-stream"):
@@ -78,10 +77,10 @@ def test_a_file_is_stored_by_its_hash_and_named_without_its_folder(gateway):
 @pytest.mark.parametrize(
     ("name", "data", "kind", "status", "message"),
     [
-        ("a.zip", b"PK\x03\x04\0\0", None, 415, "a type that no model reads"),
+        ("a.zip", b"PK\x03\x04\0\0", None, 415, "has an unsupported type"),
         ("a.png", b"not an image", None, 415, "it contains text"),  # a wrong name
         ("empty.txt", b"", None, 415, "is empty"),
-        ("big.txt", b"x" * (FILE_LIMIT + 1), None, 413, "larger than the 20 MB"),
+        ("big.txt", b"x" * (weft.thread.MAX_FILE_BYTES + 1), None, 413, "larger than the 20 MB"),
         ("a.txt", b"x", "text/plain", 415, "application/octet-stream"),  # any page may send this
     ],
 )
@@ -149,6 +148,16 @@ def test_a_message_can_have_files_without_text_and_errors_name_the_field(gateway
         assert answer["place"] == "attach"
         assert message in answer["message"]
     assert say(gateway.url, thread="refused", text="", model=frame["model"])["place"] == "text"
+
+
+def test_files_that_exceed_a_vendors_request_in_base64_are_refused(gateway):
+    files = [PDF + b"\0" * (size * 2**20) for size in (19, 4)]
+    assert sum(len(b64encode(data)) for data in files) > 32_000_000  # what Anthropic accepts
+    ids = [stored(gateway.url, "a.pdf", data)["id"] for data in files]
+    frame = {"thread": "large", "text": "x", "model": "a/claude-sonnet-4-5"}
+    refused = say(gateway.url, **frame, attach=ids)
+    assert refused["place"] == "attach"
+    assert "limited to 22 MB" in refused["message"]
 
 
 def test_media_of_a_message_are_shown_only_if_they_are_images(gateway):

@@ -507,7 +507,7 @@ def test_attached_files_reach_all_four_vendors(thread, folder):
     [
         ("none.png", "there is no file"),
         ("fake.png", "is not image/png: it contains text"),
-        ("z.zip", "has a type that no model reads"),
+        ("z.zip", "has an unsupported type"),
         ("empty.png", "is empty"),
         (".", "is a folder"),
     ],

@@ -19,13 +19,12 @@ from starlette.responses import Response
 
 from weft.errors import Refused
 from weft.model import Inline, JsonObject, Text
-from weft.thread import Media, export_bytes, make_media
+from weft.thread import MAX_FILE_BYTES, Media, export_bytes, make_media
 
 from .api_call import ApiCall
 from .render import render
 from .uploads import (
     DOWNLOAD,
-    FILE_LIMIT,
     FILES_PER_MESSAGE,
     MEGABYTE,
     MESSAGE_LIMIT,
@@ -46,8 +45,10 @@ async def read_upload(request: Request) -> JsonObject:
     body = bytearray()
     async for piece in request.stream():
         body += piece
-        if len(body) > FILE_LIMIT:
-            message = f"the file is larger than the {FILE_LIMIT // MEGABYTE} MB that can be sent"
+        if len(body) > MAX_FILE_BYTES:
+            message = (
+                f"the file is larger than the {MAX_FILE_BYTES // MEGABYTE} MB that can be sent"
+            )
             raise Refused(message, param="file", status=413)
     return {"name": request.query_params.get("name"), "file": bytes(body)}
 

@@ -24,12 +24,11 @@ from starlette.responses import Response
 from weft.errors import Refused, WrongValue
 from weft.model import Audio, File, Image, Inline, JsonObject
 from weft.store import write_private
-from weft.thread import Media, find_type, make_media
+from weft.thread import Media, detect_type, make_media
 
 MEGABYTE = 1024 * 1024
-FILE_LIMIT = 20 * MEGABYTE
-MESSAGE_LIMIT = 25 * MEGABYTE
-"""The total size of one message's files. Base64 adds a third, and vendors accept 32 MB."""
+MESSAGE_LIMIT = 22 * MEGABYTE
+"""The total size of one message's files. In base64 they have 31 MB; `MAX_FILE_BYTES` says why."""
 FILES_PER_MESSAGE = 10
 STORED_LIMIT = 400 * MEGABYTE
 NAME_LENGTH = 200
@@ -71,14 +70,14 @@ class Uploads:
         self._lock = Lock()
 
     def add(self, scope: str | None, name: str, data: bytes) -> Upload:
-        """Store a file; raises `Refused` if no model reads its type."""
+        """Store a file; raises `Refused` if its type is unsupported."""
         name = clean_name(name)
         try:
             make_media("file", name, data)
         except WrongValue as error:
             raise Refused(str(error), param="file", status=415) from None
         upload = Upload(
-            sha256(data).hexdigest(), name, find_type(name, data) or DOWNLOAD, len(data)
+            sha256(data).hexdigest(), name, detect_type(name, data) or DOWNLOAD, len(data)
         )
         with self._lock:
             self._write(upload.id, data)
@@ -122,7 +121,7 @@ def clean_name(name: str) -> str:
 
 def media_response(name: str, data: bytes) -> Response:
     """A file for the browser; it shows raster images, and downloads everything else."""
-    media_type = find_type(name, data)
+    media_type = detect_type(name, data)
     headers = dict(MEDIA_HEADERS)
     if media_type not in SHOWN_TYPES:
         media_type = DOWNLOAD

@@ -50,7 +50,14 @@ if TYPE_CHECKING:
     from .lineage import Blame, Version
     from .lookup import RECALL_TOKENS, ROLES, Hit, RecallPage, excerpt, named_threads
     from .maintenance import RETENTION_DAYS, forget, fsck, gc, kept_copies, repair_store
-    from .media_files import Attachment, Media, find_type, make_media, read_attachments
+    from .media_files import (
+        MAX_FILE_BYTES,
+        Attachment,
+        Media,
+        detect_type,
+        make_media,
+        read_attachments,
+    )
     from .merge import SQUASH, MergePreview, Preview, Strategy
     from .sent import Receipt, Sent
     from .sent_body import (
@@ -124,7 +131,7 @@ __getattr__ = lazy_names(
         "lineage": "Blame Version",
         "lookup": "RECALL_TOKENS ROLES Hit RecallPage excerpt named_threads",
         "maintenance": "RETENTION_DAYS forget fsck gc kept_copies repair_store",
-        "media_files": "Attachment Media find_type make_media read_attachments",
+        "media_files": "MAX_FILE_BYTES Attachment Media detect_type make_media read_attachments",
         "merge": "SQUASH MergePreview Preview Strategy",
         "sent": "Receipt Sent",
         "sent_body": "SentBodyCache SentBodyDelta SentRequest encode_sent_body sent_body_entries",
@@ -153,6 +160,7 @@ __all__ = [
     "EXPORT_FORMATS",
     "IMPORT_FORMATS",
     "LOCAL_SCOPE",
+    "MAX_FILE_BYTES",
     "PREFIXES",
     "RECALL_TOKENS",
     "REF_OPERATIONS",
@@ -211,6 +219,7 @@ __all__ = [
     "ask_within",
     "child_key",
     "common_prefix_length",
+    "detect_type",
     "drive",
     "echo_key",
     "encode_sent_body",
@@ -222,7 +231,6 @@ __all__ = [
     "find_local_thread",
     "find_prefix",
     "find_session",
-    "find_type",
     "forget",
     "fsck",
     "gc",

@@ -1,8 +1,8 @@
-"""Files as blocks of a message. The type is detected from the first bytes, then from the name.
+"""Reads files and turns them into blocks of a message.
 
-The name alone is not trusted: vendors refuse a whole request if one image has a wrong type. Files
-that no vendor reads (archives, videos, office documents) are refused here, while the error can
-still name the file.
+The type is detected from the first bytes: vendors refuse a whole request if one image has a wrong
+type. The name decides only for audio, which may start with any bytes. Unsupported types (archives,
+videos, office documents) are refused here, while the error can still name the file.
 """
 
 from base64 import b64encode
@@ -17,8 +17,15 @@ Media = Image | File | Audio
 Attachment = str | Path | Media
 """The path of a file, or a media block."""
 
-MAX_BYTES = 20 * 1024 * 1024
-"""The largest file, in bytes: the limit of the strictest vendor for one request."""
+MAX_FILE_BYTES = 20 * 1024 * 1024
+"""The largest file that can be attached. In base64 it has 28 MB.
+
+Among Anthropic, OpenAI and Google, Anthropic accepts the smallest requests, 32 MB:
+https://platform.claude.com/docs/en/api/overview#request-size-limits
+
+A vendor may still refuse a smaller file: Anthropic accepts images of 5 MB in base64, and files in
+earlier messages count for the size of a request too.
+"""
 
 SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -63,22 +70,27 @@ TYPES_BY_SUFFIX = {
     ".aif": "audio/aiff",
 }
 TEXT = "text/plain"
-SUPPORTED = (
-    "PNG, JPEG, GIF, WebP and HEIC images, PDF and text files, WAV, MP3, FLAC, OGG and AAC audio"
+SUPPORTED_TYPES = (
+    "PNG, JPEG, GIF, WebP, HEIC and HEIF images, PDF and text files, and WAV, MP3, FLAC, OGG, AAC "
+    "and AIFF audio"
 )
+"""For error messages."""
 
 
 def read_attachments(value: Any) -> tuple[Media, ...]:
-    """The blocks of the attached files, in order; raises `WrongValue` with the wrong item.
+    """The blocks of the attached files, in order.
 
-    A single path counts as a list of one.
+    A single path or block counts as a list of one. Raises `WrongValue`, which names the wrong item:
+    `attach[2]`.
     """
     if value is None:
         return ()
     if isinstance(value, str | Path | Image | File | Audio):
         value = (value,)
     if not isinstance(value, Iterable):
-        raise WrongValue("attach", f"must be a list of paths, not {type(value).__name__}")
+        raise WrongValue(
+            "attach", f"must be a path, a media block or a list of them, not {type(value).__name__}"
+        )
     items = list(cast(Iterable[Any], value))
     return tuple(_read_attachment(f"attach[{n}]", item) for n, item in enumerate(items))
 
@@ -87,23 +99,23 @@ def _read_attachment(field: str, value: Any) -> Media:
     if isinstance(value, Image | File | Audio):
         return value
     if not isinstance(value, str | Path):
-        raise WrongValue(field, f"must be a path, not {type(value).__name__}")
+        raise WrongValue(field, f"must be a path or a media block, not {type(value).__name__}")
     if "://" in str(value):
-        hint = "for a file that the vendor fetches, pass weft.model.Image(Url(...))"
-        raise WrongValue(field, f"{str(value)!r} is an address, not a file; {hint}")
+        hint = "to let the vendor fetch it, pass a block, for example weft.Image(weft.Url(...))"
+        raise WrongValue(field, f"{str(value)!r} is a URL, not a file; {hint}")
     path = Path(value).expanduser()
     data = _read_file(field, path)
     return make_media(field, str(path), data)
 
 
 def make_media(field: str, name: str, data: bytes) -> Media:
-    """The block of a file with this content; raises `WrongValue` if no model reads its type."""
+    """The block of a file with this content; raises `WrongValue` if its type is unsupported."""
     if not data:
         raise WrongValue(field, f"{name!r} is empty")
-    media_type = find_type(name, data)
+    media_type = detect_type(name, data)
     if media_type is None:
         raise WrongValue(
-            field, f"{name!r} has a type that no model reads; supported are {SUPPORTED}"
+            field, f"{name!r} has an unsupported type; supported are {SUPPORTED_TYPES}"
         )
     type_by_name = TYPES_BY_SUFFIX.get(Path(name).suffix.lower())
     if media_type == TEXT and type_by_name is not None:
@@ -115,14 +127,15 @@ def make_media(field: str, name: str, data: bytes) -> Media:
     return Audio(source) if kind == "audio" else File(source, Path(name).name)
 
 
-def find_type(name: str, data: bytes) -> str | None:
-    """The media type of a file; `None` if no model reads it."""
+def detect_type(name: str, data: bytes) -> str | None:
+    """The media type of a file; `None` if it is unsupported."""
     for offset, signature, media_type in SIGNATURES:
         if data.startswith(signature, offset) and _matches_second_signature(media_type, data):
             return media_type
     if is_text(data):
         return TEXT
-    # Audio files can start with any bytes, so for them the name decides.
+    # An MP3 file may have other bytes before its first frame, so no signature matches. For audio,
+    # the name decides then.
     type_by_name = TYPES_BY_SUFFIX.get(Path(name).suffix.lower())
     return type_by_name if type_by_name is not None and type_by_name.startswith("audio/") else None
 
@@ -152,11 +165,11 @@ def _read_file(field: str, path: Path) -> bytes:
         if not path.is_file():
             raise WrongValue(field, f"there is no file {str(path)!r}")
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: the path has a NUL character
         reason = getattr(error, "strerror", None) or str(error)
         raise WrongValue(field, f"{str(path)!r} cannot be read: {reason}") from None
-    if len(data) > MAX_BYTES:
-        limit = MAX_BYTES // 2**20
+    if len(data) > MAX_FILE_BYTES:
+        limit = MAX_FILE_BYTES // 2**20
         raise WrongValue(field, f"{str(path)!r} is larger than the {limit} MB that can be attached")
     return data

@@ -530,8 +530,8 @@ class Thread:
 
         `attach` are the paths of files to send with it: images, PDF and text files, audio. They are
         read now and stored in the thread; their type is detected from their content. Raises
-        `ThreadError` with the file's name if it is missing, larger than 20 MB, or of a type that no
-        model reads.
+        `ThreadError` with the file's name if it is missing, larger than 20 MB, or of an unsupported
+        type.
         """
         content = DialogueContent("user", text, name)
         media = read_attachments(attach)
