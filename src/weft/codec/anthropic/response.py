@@ -107,9 +107,10 @@ def complete_block(raw: JsonObject, number: int, path: str, losses: Losses) -> J
     return raw if member is None else with_text(raw, member, path, losses)
 
 
-ENVELOPE = frozenset(
+MAPPED_MEMBERS = frozenset(
     {"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"}
 )
+"""Members of a body that have a field in `Response`, or always the same value."""
 
 
 def decode_response(body: JsonObject) -> Response:
@@ -136,8 +137,8 @@ def decode_response(body: JsonObject) -> Response:
 
 
 def decode_start(body: JsonObject) -> Start:
-    """The start event for the envelope of an answer."""
-    rest = {key: value for key, value in body.items() if key not in ENVELOPE}
+    """The start event of an answer, from the members of its body."""
+    rest = {key: value for key, value in body.items() if key not in MAPPED_MEMBERS}
     return Start(
         optional_text(body.get("id")),
         optional_text(body.get("model")),
@@ -173,7 +174,7 @@ def encode_response(response: Response, _created: int, locate: Locate | None = N
         "content": [
             _write_block(block, (0, number), writer)
             for number, block in enumerate(response.message.blocks)
-            if is_supported(block, response.message, (0, number), losses)
+            if check_supported(block, response.message, (0, number), losses)
         ],
         "stop_reason": stop_reason(response.stop, losses, native=native),
         "stop_sequence": response.stop.sequence if response.stop is not None else None,
@@ -197,7 +198,9 @@ def _write_block(block: Block, position: tuple[int, int], writer: Writer) -> Jso
     return body
 
 
-def is_supported(block: Block, message: Message, position: tuple[int, int], losses: Losses) -> bool:
+def check_supported(
+    block: Block, message: Message, position: tuple[int, int], losses: Losses
+) -> bool:
     """Whether a client of this protocol can receive this block; an unsupported one is reported.
 
     Clients get the thinking of every vendor, with its signature: they send it back, and its own

@@ -51,6 +51,7 @@ from weft.model import (
 
 from .blocks import Writer, decode_block
 from .response import (
+    check_supported,
     complete_block,
     decode_error,
     decode_final_usage,
@@ -58,7 +59,6 @@ from .response import (
     decode_stop,
     encode_error,
     encode_usage,
-    is_supported,
     stop_details,
     stop_reason,
 )
@@ -374,7 +374,7 @@ class StreamEncoder:
                 number = self._numbers.get(index)
                 return [] if number is None else self._delta_frames(index, number, kind, text)
             case Open(index=index, block=block):
-                if not is_supported(block, Message("assistant"), (0, index), self.losses):
+                if not check_supported(block, Message("assistant"), (0, index), self.losses):
                     return []
                 number = self._numbers[index] = len(self._numbers)
                 return self._open_frames(index, number, block)

@@ -42,7 +42,7 @@ from weft.model import (
     reminder_text,
 )
 
-from .wire import AUDIO_FORMATS, PROTOCOL
+from .wire import AUDIO_FORMATS, PROTOCOL, SOURCE_MEMBER
 
 CACHE_CONTROL = "cache_control"
 CACHE_BREAKPOINT = "prompt_cache_breakpoint"
@@ -253,7 +253,7 @@ def _with_ext(body: JsonObject, ext: Ext | None) -> JsonObject:
         own_members = ext.get(PROTOCOL)
         if own_members:
             body.update(own_members)
-            body.pop("item", None)  # a note of the decoder, not a member
+            body.pop(SOURCE_MEMBER, None)  # a note of the decoder, not a member
     return body
 
 

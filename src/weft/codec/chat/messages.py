@@ -2,7 +2,7 @@
 
 An assistant message spreads one turn over several members. They are read in the order in which a
 model produces them: thinking, content, refusal, calls, audio. If it is not clear from a block which
-member it came from, its `ext` has the name of that member, under the key `item`.
+member it came from, its `ext` has the name of that member, under the key `SOURCE_MEMBER`.
 
 The deprecated `functions` API allowed one call per turn, in `function_call`, without an id. The
 role `function` was for its result. Such a call gets an id from the number of its message.
@@ -78,6 +78,7 @@ from .wire import (
     PROTOCOL,
     REASONING_DETAILS,
     REASONING_SIGNATURE,
+    SOURCE_MEMBER,
     THINKING_MEMBERS,
 )
 
@@ -206,7 +207,7 @@ def _find_thinking(raw: JsonObject, known: set[str]) -> LocatedBlock | None:
     signature, details = raw.get(REASONING_SIGNATURE), raw.get(REASONING_DETAILS)
     block_members: JsonObject = {}
     if text_member is not None:
-        block_members["item"] = text_member
+        block_members[SOURCE_MEMBER] = text_member
         known.add(text_member)
     if isinstance(signature, str):
         known.add(REASONING_SIGNATURE)
@@ -266,7 +267,7 @@ def legacy_id(number: int) -> str:
 
 def _source_member(name: str) -> Ext:
     """The `ext` of a block that came from this member of its message."""
-    return {PROTOCOL: {"item": name}}
+    return {PROTOCOL: {SOURCE_MEMBER: name}}
 
 
 def own_members(ext: Ext | None) -> JsonObject:
@@ -287,11 +288,11 @@ def write_assistant(blocks: tuple[Block, ...] | list[Block], *, as_list: bool) -
         match block:
             case Thinking():
                 write_thinking(block, body)
-            case ToolCall() if own_members(block.ext).get("item") == "function_call":
+            case ToolCall() if own_members(block.ext).get(SOURCE_MEMBER) == "function_call":
                 body["function_call"] = {"name": block.name, "arguments": block.arguments}
             case ToolCall():
                 calls.append(write_call(block))
-            case Refusal() if not as_list or own_members(block.ext).get("item") == "refusal":
+            case Refusal() if not as_list or own_members(block.ext).get(SOURCE_MEMBER) == "refusal":
                 body["refusal"] = body.get("refusal", "") + block.text
             case Audio(source=FileRef(id=audio_id)):
                 body["audio"] = {"id": audio_id, **own_members(block.ext)}
@@ -307,7 +308,7 @@ def write_assistant(blocks: tuple[Block, ...] | list[Block], *, as_list: bool) -
 def write_thinking(block: Thinking, body: JsonObject) -> None:
     """Add thinking to the member that it came from; the texts of several blocks are joined."""
     fields = own_members(block.ext)
-    source_member = fields.get("item")
+    source_member = fields.get(SOURCE_MEMBER)
     # A block with only a signature or details came from a message without a member for the text.
     has_text_member = source_member or block.text or not (fields or block.signature)
     if has_text_member:
@@ -496,8 +497,8 @@ class Writer:
         """The call with an id and arguments that OpenAI accepts; every change is reported."""
         if block.namespace is not None:
             self.losses.add(position, "namespace_flattened", block.namespace)
-        # `item` marks a deprecated function call, which is written as a tool call with an id.
-        ext = None if own_members(block.ext).get("item") else block.ext
+        # The note marks a deprecated function call, which is written as a tool call with an id.
+        ext = None if own_members(block.ext).get(SOURCE_MEMBER) else block.ext
         arguments = block.arguments
         if not arguments and not block.custom:
             arguments = "{}"

@@ -58,6 +58,7 @@ from .wire import (
     PROTOCOL,
     REASONING_DETAILS,
     REASONING_SIGNATURE,
+    SOURCE_MEMBER,
     STOP_KINDS,
     STOP_REASON_BY_KIND,
     THINKING_MEMBERS,
@@ -103,11 +104,14 @@ def complete_part(part: Any, path: str, losses: Losses) -> Any:
 
 
 def complete_call(call: Any, number: int, path: str, losses: Losses) -> Any:
-    """A tool call with defaults for its id, type and arguments; its name is required."""
+    """A tool call with defaults for its id and arguments; its name is required.
+
+    A custom call without a type gets the type `custom`.
+    """
     raw = as_object(call)
     if raw is None:
         return call
-    if raw.get("type") is None and "type" in raw:
+    if raw.get("type") is None and "type" in raw:  # a null type counts as missing
         raw = {key: value for key, value in raw.items() if key != "type"}
     is_custom = raw.get("type") == "custom" or ("type" not in raw and "custom" in raw)
     kind, key = ("custom", "input") if is_custom else ("function", "arguments")
@@ -130,7 +134,7 @@ def complete_call(call: Any, number: int, path: str, losses: Losses) -> Any:
 CHOICE_PATH = "choices[0]"
 MESSAGE_PATH = "choices[0].message"
 
-ENVELOPE = frozenset({"id", "model", "choices", "usage"})
+MAPPED_MEMBERS = frozenset({"id", "model", "choices", "usage"})
 """Members of a body that have a field in `Response`."""
 
 
@@ -163,6 +167,7 @@ def decode_response(body: JsonObject) -> Response:
             message,
             role="assistant",
             origin=Origin(PROTOCOL, model=model),
+            # `_unmapped_members` keeps the other forms: an empty or null `content`.
             form="list" if message.form == "list" else "",
             ext=None,
         ),
@@ -190,7 +195,7 @@ def _unmapped_members(
     body: JsonObject, choices: Sequence[JsonObject], message: Message, raw: JsonObject
 ) -> JsonObject:
     """The members of a body without a field in `Response`, by path."""
-    members_by_path = {key: value for key, value in body.items() if key not in ENVELOPE}
+    members_by_path = {key: value for key, value in body.items() if key not in MAPPED_MEMBERS}
     if members_by_path.get("object") == COMPLETION_OBJECT:
         del members_by_path["object"]
     if "usage" in body and body["usage"] is None:
@@ -229,18 +234,22 @@ def locate_answer(response: Response, position: Position) -> str:
 def _member_of(message: Message, number: int) -> str:
     """The member of the message that a block was decoded from."""
     block, before = message.blocks[number], message.blocks[:number]
-    item = own_members(getattr(block, "ext", None)).get("item")
+    source_member = own_members(getattr(block, "ext", None)).get(SOURCE_MEMBER)
     match block:
         case Thinking(signature=signature):
-            return item or (REASONING_SIGNATURE if signature is not None else REASONING_DETAILS)
+            return source_member or (
+                REASONING_SIGNATURE if signature is not None else REASONING_DETAILS
+            )
         case ToolCall():
             calls = [
-                b for b in before if isinstance(b, ToolCall) and "item" not in own_members(b.ext)
+                b
+                for b in before
+                if isinstance(b, ToolCall) and SOURCE_MEMBER not in own_members(b.ext)
             ]
-            return item or f"tool_calls[{len(calls)}]"
+            return source_member or f"tool_calls[{len(calls)}]"
         case Audio():
             return "audio"
-        case Refusal() if message.form != "list" or item:
+        case Refusal() if message.form != "list" or source_member:
             return "refusal"
         case _ if message.form != "list":
             return "content"
@@ -292,7 +301,7 @@ def _supported_blocks(message: Message, losses: Losses) -> list[Block]:
     blocks: list[Block] = []
     thinking_count = sum(isinstance(block, Thinking) for block in message.blocks)
     for number, block in enumerate(message.blocks):
-        if not is_supported(block, message.origin, (0, number), losses):
+        if not check_supported(block, message.origin, (0, number), losses):
             continue
         if isinstance(block, Thinking) and not _is_native(message.origin):
             if thinking_count > 1:
@@ -314,19 +323,19 @@ def convert_thinking(block: Thinking, position: Position, losses: Losses) -> Thi
     report_thinking(block, PROTOCOL, position, losses)
     if not block.text:
         return None
-    return Thinking(block.text, None, {PROTOCOL: {"item": thinking_member(block)}})
+    return Thinking(block.text, None, {PROTOCOL: {SOURCE_MEMBER: thinking_member(block)}})
 
 
 def thinking_member(block: Thinking) -> str:
     """The member for this thinking, or `HIDDEN`."""
-    return str(own_members(block.ext).get("item") or THINKING_MEMBERS[0])
+    return str(own_members(block.ext).get(SOURCE_MEMBER) or THINKING_MEMBERS[0])
 
 
 def place_thinking(block: Thinking, member: ThinkingMember) -> Thinking:
     """The block, with a note of the member in which the client reads thinking."""
     if member == THINKING_MEMBERS[0]:
         return block
-    ext = {**(block.ext or {}), PROTOCOL: {**own_members(block.ext), "item": member}}
+    ext = {**(block.ext or {}), PROTOCOL: {**own_members(block.ext), SOURCE_MEMBER: member}}
     return structs.replace(block, ext=ext)
 
 
@@ -357,8 +366,11 @@ def _restore_members(body: JsonObject, members_by_path: JsonObject) -> None:
             body[path] = value
 
 
-def is_supported(block: Block, origin: Origin | None, position: Any, losses: Losses) -> bool:
-    """Whether a client of this protocol can receive this block; others are reported."""
+def check_supported(block: Block, origin: Origin | None, position: Any, losses: Losses) -> bool:
+    """Whether a client of this protocol can receive this block.
+
+    Reports a block that it cannot receive, and what a call loses.
+    """
     native = _is_native(origin)
     match block:
         case Thinking():
@@ -434,8 +446,8 @@ def finish_reason(
 ) -> str:
     """The nearest reason for another protocol's stop; an inexact one is reported.
 
-    A refusal with text is a complete answer, as it is in OpenAI's own answers:
-    https://platform.openai.com/docs/guides/structured-outputs#refusals
+    If the model declined in the text of its answer, the reason is `stop`, as in OpenAI's own
+    answers: https://platform.openai.com/docs/guides/structured-outputs#refusals
     """
     if stop is None:
         return "tool_calls" if has_calls else "stop"

@@ -62,19 +62,27 @@ from weft.model import (
 from .messages import decode_audio_answer, write_call
 from .response import (
     MESSAGE_PATH,
+    check_supported,
     decode_stop,
     decode_usage,
     encode_usage,
     failed_choice,
     finish_reason,
-    is_supported,
     thinking_member,
 )
-from .wire import CHUNK_OBJECT, PROTOCOL, REASONING_DETAILS, REASONING_SIGNATURE, THINKING_MEMBERS
+from .wire import (
+    CHUNK_OBJECT,
+    PROTOCOL,
+    REASONING_DETAILS,
+    REASONING_SIGNATURE,
+    SOURCE_MEMBER,
+    THINKING_MEMBERS,
+)
 
 DONE = "[DONE]"
 
-ENVELOPE = frozenset({"id", "model", "object", "choices", "usage", "error"})
+MAPPED_MEMBERS = frozenset({"id", "model", "object", "choices", "usage", "error"})
+"""Members of a chunk that have a field in an event, or always the same value."""
 UNREPORTED = frozenset({"created", "obfuscation", "service_tier", "system_fingerprint"})
 """Members of every chunk that a client of another protocol does not need. They are not reported as
 lost."""
@@ -127,8 +135,8 @@ class StreamDecoder:
     """Turns frames into events.
 
     - `_text`: the member and the index of the open block of text or thinking.
-    - `_thought`, `_signature`, `_item`, `_details`: the open thinking block: its text, its
-      signature, the member that it arrives in, and its `reasoning_details`.
+    - `_thought`, `_signature`, `_thinking_member`, `_details`: the open thinking block: its text,
+      its signature, the member that it arrives in, and its `reasoning_details`.
     - `_calls`: the open calls, by a key of this stream (`_call_key`).
     - `_audio`: the audio so far.
     - `_extra`: the members without a field, by path.
@@ -143,7 +151,7 @@ class StreamDecoder:
         self._text: tuple[str, int] | None = None
         self._thought: list[str] = []
         self._signature: str | None = None
-        self._item = ""
+        self._thinking_member = ""
         self._details: list[JsonObject] = []
         self._calls: dict[Any, _Call] = {}
         self._last_call: Any = None
@@ -180,7 +188,7 @@ class StreamDecoder:
             self._started = True
             events.append(self._start(raw))
         events.append(Chunk(frame=frame))
-        self._keep(raw, ENVELOPE, "", events)
+        self._keep(raw, MAPPED_MEMBERS, "", events)
         for choice in cast(list[JsonObject], raw.get("choices") or ()):
             self._choice(choice, events)
         usage = decode_usage(raw.get("usage"))
@@ -213,7 +221,7 @@ class StreamDecoder:
         return decode_stop(reason, has_calls=self._has_calls, refused=self._refused)
 
     def _start(self, raw: JsonObject) -> Start:
-        extra = {key: value for key, value in raw.items() if key not in ENVELOPE}
+        extra = {key: value for key, value in raw.items() if key not in MAPPED_MEMBERS}
         return Start(
             optional_text(raw.get("id")), optional_text(raw.get("model")), ext={PROTOCOL: extra}
         )
@@ -263,18 +271,18 @@ class StreamDecoder:
             self._keep(delta, DELTA, "choices[0].message.", events)
 
     def _thinking(self, delta: JsonObject, events: list[Event]) -> None:
-        item = next((name for name in THINKING_MEMBERS if delta.get(name)), None)
+        member = next((name for name in THINKING_MEMBERS if delta.get(name)), None)
         details = delta.get(REASONING_DETAILS)
         signature = delta.get(REASONING_SIGNATURE)
-        if item is None and not details and not signature:
+        if member is None and not details and not signature:
             return
-        block_members: JsonObject = {} if item is None else {"item": item}
+        block_members: JsonObject = {} if member is None else {SOURCE_MEMBER: member}
         block = Thinking("", ext={PROTOCOL: block_members} if block_members else None)
-        self._grow("thinking", block, "thinking", str(delta[item]) if item else "", events)
+        self._grow("thinking", block, "thinking", str(delta[member]) if member else "", events)
         index = cast("tuple[str, int]", self._text)[1]
-        if item is not None:
-            self._thought.append(str(delta[item]))
-            self._item = item
+        if member is not None:
+            self._thought.append(str(delta[member]))
+            self._thinking_member = member
         if signature:
             events.append(Delta(index, "signature", str(signature)))
             self._signature = str(signature)
@@ -365,7 +373,7 @@ class StreamDecoder:
 
     def _open_call(self, call: _Call, events: list[Event]) -> None:
         self._close_text(events)
-        ext = {PROTOCOL: {"item": "function_call"}} if call.legacy else None
+        ext = {PROTOCOL: {SOURCE_MEMBER: "function_call"}} if call.legacy else None
         call_id = call.id
         if not call_id:
             path = f"{MESSAGE_PATH}.tool_calls[{len(self._calls) - 1}]"
@@ -381,14 +389,16 @@ class StreamDecoder:
         member, index = self._text
         self._text = None
         if member == "thinking" and self._details:
-            block_members: JsonObject = {"item": self._item} if self._item else {}
+            block_members: JsonObject = (
+                {SOURCE_MEMBER: self._thinking_member} if self._thinking_member else {}
+            )
             block_members[REASONING_DETAILS] = join_pieces(self._details)
             block = Thinking("".join(self._thought), self._signature, {PROTOCOL: block_members})
             events.append(Close(index, block))
         else:
             events.append(Close(index))
         if member == "thinking":
-            self._thought, self._details, self._signature, self._item = [], [], None, ""
+            self._thought, self._details, self._signature, self._thinking_member = [], [], None, ""
 
     def _close_all(self, events: list[Event]) -> None:
         self._close_text(events)
@@ -544,7 +554,7 @@ class StreamEncoder:
         return [] if self._started else self._start(Start())
 
     def _opened(self, index: int, block: Block) -> list[Frame]:
-        if not is_supported(block, None, (0, index), self.losses):
+        if not check_supported(block, None, (0, index), self.losses):
             return []
         if isinstance(block, Thinking) and block.signature is not None:
             self._report_signature(index)

@@ -28,6 +28,10 @@ MAX_CALL_ID_LENGTH = 40
 MAX_PARTICIPANT_NAME_LENGTH = 64
 INVALID_PARTICIPANT_NAME_CHARACTER = re.compile(r"[\s<|\\/>]")
 
+SOURCE_MEMBER = "item"
+"""The key in a block's `ext` for the name of the member that the block was decoded from, if the
+block does not show it. Threads store it."""
+
 THINKING_MEMBERS = (
     "reasoning_content",  # DeepSeek
     "reasoning",  # OpenRouter, Groq

@@ -98,10 +98,11 @@ def complete_part(raw: JsonObject, path: str, losses: Losses) -> JsonObject:
     return raw
 
 
-ENVELOPE = frozenset(
+MAPPED_MEMBERS = frozenset(
     {"candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId"}
 )
-CANDIDATE = frozenset({"content", "finishReason", "finishMessage"})
+MAPPED_CANDIDATE_MEMBERS = frozenset({"content", "finishReason", "finishMessage"})
+"""Members of a body, and of a candidate, that have a field in `Response`."""
 USUAL_CONTENT = {"role": "model"}
 """The members of a content beside its parts."""
 
@@ -183,12 +184,12 @@ def decode_part(reader: PartReader, raw: JsonObject, number: int, repairs: Losse
 
 def decode_finish(body: JsonObject, candidate: JsonObject, called: bool) -> Finish:
     """The finish event: stop reason, usage and other members."""
-    ext = {key: value for key, value in candidate.items() if key not in CANDIDATE}
+    ext = {key: value for key, value in candidate.items() if key not in MAPPED_CANDIDATE_MEMBERS}
     stop = decode_stop(candidate, called)
     if stop is None and "finishMessage" in candidate:
         ext["finishMessage"] = candidate["finishMessage"]
     ext |= _content_note(candidate)
-    envelope = {key: value for key, value in body.items() if key not in ENVELOPE}
+    envelope = {key: value for key, value in body.items() if key not in MAPPED_MEMBERS}
     blocked = None if candidate else decode_block(body.get("promptFeedback"))
     if blocked is not None:
         stop = blocked

@@ -131,7 +131,7 @@ def _with_call_id(raw: JsonObject, number: int, path: str, losses: Losses) -> Js
     return {**raw, "call_id": call_id}
 
 
-ANSWER_MEMBERS = frozenset({"id", "model", "output"})
+MAPPED_MEMBERS = frozenset({"id", "model", "output"})
 """Members of a response object that have a field; all others are its envelope."""
 
 PENDING = frozenset({"queued", "in_progress"})
@@ -192,7 +192,7 @@ def decode_finish(body: JsonObject, *, called: bool, refused: bool) -> Finish:
 
 def _envelope_ext(body: JsonObject) -> Ext:
     """The envelope of a response object; usage that was decoded is not part of it."""
-    envelope = {key: value for key, value in body.items() if key not in ANSWER_MEMBERS}
+    envelope = {key: value for key, value in body.items() if key not in MAPPED_MEMBERS}
     if envelope.get("usage") is not None:
         del envelope["usage"]
     return {PROTOCOL: {"envelope": envelope}}
@@ -249,7 +249,7 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
     response_id = response.id or DEFAULT_ID
     output: list[JsonObject] = []
     for number, block in enumerate(response.message.blocks):
-        if is_supported(block, (0, number), losses):
+        if check_supported(block, (0, number), losses):
             ext = getattr(block, "ext", None)
             if ext is not None:
                 report_ext(ext, PROTOCOL, (0, number), losses)
@@ -333,7 +333,7 @@ def output_part(block: Block) -> JsonObject:
 UNSUPPORTED = Audio | File | Image | Checkpoint | Reminder
 
 
-def is_supported(
+def check_supported(
     block: Block, position: tuple[int, int], losses: Losses, *, streamed: bool = False
 ) -> bool:
     """Whether a client of this protocol can receive this block; an unsupported one is reported.

@@ -57,6 +57,7 @@ from weft.model.response import DeltaKind
 from .blocks import OUTPUT, decode_part
 from .items import decode_output_item
 from .response import (
+    check_supported,
     complete_item,
     complete_part,
     decode_failure,
@@ -66,7 +67,6 @@ from .response import (
     encode_status,
     encode_usage,
     failed_response,
-    is_supported,
     output_item,
     output_part,
     refused_by,
@@ -572,7 +572,7 @@ class StreamEncoder:
 
     def _add_item(self, index: int, block: Block) -> list[Frame]:
         """The frames for a block that was opened, which is a new item."""
-        if not is_supported(block, (0, index), self.losses, streamed=True):
+        if not check_supported(block, (0, index), self.losses, streamed=True):
             return []
         number, self._item_count = self._item_count, self._item_count + 1
         self._refused = self._refused or isinstance(block, Refusal)
