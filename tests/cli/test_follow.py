@@ -1,4 +1,4 @@
-"""`weft log --follow`: new messages and running answers as they arrive."""
+"""`weft log --follow`: new messages, and answers while they stream."""
 
 import asyncio
 import os
@@ -212,7 +212,7 @@ def test_without_a_server_commits_are_followed_with_a_notice(tmp_path):
     with weft.thread.open(store, "plain") as thread:
         thread.user("first")
         with following(store, "plain") as follow:
-            assert "no server runs on this store" in follow.first_line
+            assert "no server uses this store" in follow.first_line
             follow.until("user: first\n")
             thread.commit_message(
                 Message("assistant", (Text("Hm."), ToolCall("c", "Bash", '{"command": "ls"}')))

@@ -60,7 +60,7 @@ def describe_attempt(
 
     With `whole`, as `weft show` prints it: the reason, then all the text that arrived.
     """
-    sign, style = ("~", "kind") if attempt.state == "partial" else ("!", "old")
+    sign, style = ("~", "kind") if attempt.state == "partial" else ("!", "failed")
     reason = "" if attempt.reason is None else " ".join(str(attempt.reason).split())
     if whole:
         head = screen.paint(f"{sign} {attempt.state}", style)

@@ -1,9 +1,9 @@
 """`weft log --follow`: new messages of a thread, or of all threads, as they arrive.
 
-Finished messages are read from the store. If a server runs on it (`weft serve` leaves a note beside
-the store), running answers are shown too, as they stream: its events are read from
-`GET /api/events`. Without a server, the store is asked for new commits twice a second, with one
-query, whatever the number of threads.
+Finished messages are read from the store. If a server uses the store, answers are also shown while
+they stream: they are read from the server's `GET /api/events`. (`weft serve` writes its URL to a
+file beside the store.) Without a server, new commits are read from the store twice a second, with
+one query for all threads.
 """
 
 import argparse
@@ -14,13 +14,12 @@ import time
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from queue import Empty, SimpleQueue
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 import orjson
 
 from weft.errors import ConfigError
-from weft.model import Message, ToolCall, ToolResult, describe_call, is_system, texts
+from weft.model import JsonObject, Message, ToolCall, ToolResult, describe_call, is_system, texts
 from weft.store import SERVER_SUFFIX, Store, companion_path, open_store, read_server
 from weft.thread import CommitInfo, Thread, open as open_thread, split_typed
 
@@ -35,31 +34,34 @@ SERVED_POLL_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 60.0
-"""A server that sent nothing for this long is lost: it sends something every 15 seconds."""
-FIRST_COMMITS = 10
-"""How many commits of a named thread are shown first."""
+"""If the server sends nothing for this long, the connection is closed and opened again.
+
+A working server sends something every 15 seconds."""
+INITIAL_COMMITS = 10
+"""How many of the newest commits are shown at the start, if a thread is named."""
 NAME_WIDTH = 24
 RESULT_LINES = 3
 LINE_WIDTH = 160
 FINAL_STATES = ("done", "failed")
 
-Event = dict[str, Any]
+Event = JsonObject
+"""An event of `GET /api/events`."""
 
 
 def follow_log(args: argparse.Namespace) -> int:
     """Print what is new until interrupted."""
-    args.thread = args.name or args.thread
+    args.thread = args.name or args.thread  # `--follow NAME` is the same as `--thread NAME`
     path = existing_store(args)
     thread = None if args.thread is None else existing_thread(args, path)
     store = open_store(path)
     try:
         printer = LogPrinter(store, thread, args)
         url = find_server(args, path)
-        printer.show_last(FIRST_COMMITS if args.limit is None else args.limit)
+        printer.show_last(INITIAL_COMMITS if args.limit is None else args.limit)
         if url is None:
             print_error(
-                "weft: no server runs on this store, so only finished messages are shown; "
-                "`weft serve` shows running answers too"
+                "weft: no server uses this store, so only finished messages are shown; "
+                "start `weft serve` to see answers while they stream"
             )
             return poll(printer)
         return listen(printer, url, thread)
@@ -68,18 +70,21 @@ def follow_log(args: argparse.Namespace) -> int:
 
 
 def find_server(args: argparse.Namespace, path: str) -> str | None:
-    """The URL of a server on this store that answers; raises `ConfigError` for a wrong `--url`."""
+    """The URL of a running server: that of `--url`, or the server of this store.
+
+    `None` if the store has no running server. Raises `ConfigError` if none runs at `--url`.
+    """
     url = args.url or read_server(companion_path(path, SERVER_SUFFIX, os.environ))
     if url is None:
         return None
     try:
-        with request(url, "/healthz", CONNECT_SECONDS) as reply:
-            answers = b'"weft"' in reply.read(1000)
+        with get(url, "/healthz", CONNECT_SECONDS) as response:
+            is_weft = b'"weft"' in response.read(1000)  # another program may use the port
     except (OSError, HTTPException, ValueError):
-        answers = False
-    if not answers and args.url is not None:
+        is_weft = False
+    if not is_weft and args.url is not None:
         raise ConfigError(f"no gateway answers at {args.url!r}: start one with `weft serve`")
-    return url.rstrip("/") if answers else None
+    return url.rstrip("/") if is_weft else None
 
 
 def poll(printer: "LogPrinter") -> int:
@@ -90,25 +95,25 @@ def poll(printer: "LogPrinter") -> int:
 
 
 def listen(printer: "LogPrinter", url: str, thread: str | None) -> int:
-    """Print the server's events; if the connection breaks, connect again."""
+    """Print the server's events. While the connection is lost, read the store more often."""
     events: SimpleQueue[Event] = SimpleQueue()
     reader = threading.Thread(target=read_events, args=(url, thread, events), daemon=True)
     reader.start()
-    is_ready, seconds = False, SERVED_POLL_SECONDS
+    is_announced, poll_seconds = False, SERVED_POLL_SECONDS
     while True:
         try:
-            event = events.get(timeout=seconds)
+            event = events.get(timeout=poll_seconds)
         except Empty:
             printer.show_new()
             continue
         match event["type"]:
             case "lost":
-                seconds = POLL_SECONDS
+                poll_seconds = POLL_SECONDS
                 printer.report_lost(event["error"])
             case "ready":
-                if not is_ready:
-                    print_error(f"weft: following {url}; Ctrl-C ends it")
-                is_ready, seconds = True, SERVED_POLL_SECONDS
+                if not is_announced:
+                    print_error(f"weft: following {url}; press Ctrl-C to stop")
+                is_announced, poll_seconds = True, SERVED_POLL_SECONDS
                 printer.show_new()
             case "refused":
                 raise ConfigError(event["error"])
@@ -117,15 +122,19 @@ def listen(printer: "LogPrinter", url: str, thread: str | None) -> int:
 
 
 def read_events(url: str, thread: str | None, events: "SimpleQueue[Event]") -> None:
-    """Read the server's events, and connect again whenever the connection is lost."""
+    """Read the server's events, and connect again whenever the connection is lost.
+
+    Two events are added to those of the server: `lost` (the connection was lost) and `refused` (the
+    status was 4xx, so nothing is tried again).
+    """
     query = "" if thread is None else f"?thread={quote(thread)}"
     while True:
         try:
-            reply = request(url, f"/api/events{query}", READ_SECONDS)
-            if 400 <= reply.status < 500:
-                events.put({"type": "refused", "error": read_refusal(reply)})
+            response = get(url, f"/api/events{query}", READ_SECONDS)
+            if 400 <= response.status < 500:
+                events.put({"type": "refused", "error": read_refusal(response)})
                 return
-            for event in decode_events(reply):
+            for event in decode_events(response):
                 events.put(event)
             error = "it closed the connection"
         except (OSError, HTTPException) as failure:
@@ -134,11 +143,11 @@ def read_events(url: str, thread: str | None, events: "SimpleQueue[Event]") -> N
         time.sleep(RETRY_SECONDS)
 
 
-def request(url: str, path: str, seconds: float) -> HTTPResponse:
-    """The answer to a GET; a key in WEFT_API_KEY is sent along."""
+def get(url: str, path: str, timeout: float) -> HTTPResponse:
+    """Send a GET request, with the key in WEFT_API_KEY if there is one."""
     address = urlsplit(url)
     kind = HTTPSConnection if address.scheme == "https" else HTTPConnection
-    connection = kind(address.netloc, timeout=seconds)
+    connection = kind(address.netloc, timeout=timeout)
     key = os.environ.get("WEFT_API_KEY")
     connection.request(
         "GET", address.path.rstrip("/") + path, headers={"x-api-key": key} if key else {}
@@ -146,26 +155,29 @@ def request(url: str, path: str, seconds: float) -> HTTPResponse:
     return connection.getresponse()
 
 
-def read_refusal(reply: HTTPResponse) -> str:
+def read_refusal(response: HTTPResponse) -> str:
     """Why the server refused a request, as a sentence for the user."""
-    body = reply.read(10_000)
-    if reply.status == 401:
+    body = response.read(10_000)
+    if response.status == 401:
         return "the server wants a key: set WEFT_API_KEY to one of its keys"
     try:
         return str(orjson.loads(body)["error"]["message"])
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        return f"the server answered with status {reply.status}"
+        return f"the server answered with status {response.status}"
 
 
-def decode_events(reply: HTTPResponse) -> Iterator[Event]:
+def decode_events(response: HTTPResponse) -> Iterator[Event]:
     """The events of a stream: https://html.spec.whatwg.org/multipage/server-sent-events.html"""
-    while line := reply.readline():
+    while line := response.readline():
         if line.startswith(b"data: "):
             yield orjson.loads(line[len(b"data: ") :])
 
 
 class LogPrinter:
-    """Prints commits and running answers, of one thread or of all."""
+    """Prints commits and running answers, of one thread or of all.
+
+    An exchange is one request to the server and its answer.
+    """
 
     def __init__(self, store: Store, thread: str | None, args: argparse.Namespace) -> None:
         self._store = store
@@ -177,7 +189,9 @@ class LogPrinter:
         self._current_block: tuple[str, int] | None = None
         """The exchange and the block whose text is on the current line."""
         self._running: dict[str, Event] = {}
+        """The last `exchange` event of each exchange that has not ended, by its id."""
         self._arguments: dict[tuple[str, int], str] = {}
+        """The arguments so far of each call that is not complete, by exchange and block."""
         self._uncommitted: dict[str, int] = {}
         """By thread, how many answers were shown while they streamed and are not committed yet.
 
@@ -223,9 +237,9 @@ class LogPrinter:
                 self._print_json(event)
             case "retry":
                 self._show_retry(event)
-            case "reload":
+            case "reload":  # events were dropped; the current state follows
                 self._running.clear()
-            case _:
+            case _:  # "changed", and types that a newer server may send
                 self.show_new()
 
     def _show_exchange(self, event: Event) -> None:
@@ -233,13 +247,14 @@ class LogPrinter:
         id, thread, state = event["exchange"], event["thread"], event["state"]
         is_over = state in FINAL_STATES
         if not is_over:
-            self.show_new()  # the request, which is stored by now
+            self.show_new()  # shows the request, which is stored by now
             self._running[id] = event
         elif (
             self._running.pop(id, None) is not None
             and id in self._shown_exchanges
             and state == "done"
         ):
+            # Its text is on the screen. Its commit comes later, and must not be shown again.
             self._uncommitted[thread] = self._uncommitted.get(thread, 0) + 1
         if self._as_json:
             self._print_json(event)
@@ -250,19 +265,19 @@ class LogPrinter:
         elif state == "thinking":
             self._write_line(thread, "thinking …", "dim")
         elif state == "failed":
-            self._write_line(thread, f"failed: {event['error']}", "old")
+            self._write_line(thread, f"failed: {event['error']}", "failed")
         if is_over:
             self._end_line()
             self.show_new()
 
     def _show_retry(self, event: Event) -> None:
         """Show that a request is sent again, and why."""
-        from weft.agent import display_system_message
+        from weft.agent import display_system_message  # slow to import, and rarely needed
 
         notice = display_system_message(
             {**event["retry"], "type": "system", "subtype": "api_retry"}
         )
-        self._write_line(event["thread"], "sent again" if notice is None else notice.text, "old")
+        self._write_line(event["thread"], "sent again" if notice is None else notice.text, "failed")
 
     def _show_block(self, event: Event) -> None:
         """Show a piece of an answer: text at once, a call when its arguments are complete."""
@@ -301,7 +316,7 @@ class LogPrinter:
 
     def _show_message(self, thread: str, message: Message) -> None:
         """Show the text, the calls and the results of a message, unless it was streamed."""
-        if message.role == "assistant" and self._was_streamed(thread):
+        if message.role == "assistant" and self._consume_streamed(thread):
             return
         text = _text_without_results(message)
         if is_system(message):
@@ -318,8 +333,11 @@ class LogPrinter:
             elif isinstance(block, ToolResult):
                 self._write_line(thread, _result_line(block), "dim")
 
-    def _was_streamed(self, thread: str) -> bool:
-        """Whether the answer that was just committed is on the screen already."""
+    def _consume_streamed(self, thread: str) -> bool:
+        """Whether the answer that was just committed is on the screen already.
+
+        If so, it no longer counts as uncommitted.
+        """
         is_running = any(
             id in self._shown_exchanges and event["thread"] == thread
             for id, event in self._running.items()
@@ -355,7 +373,7 @@ class LogPrinter:
             self._current_block = None
             self._write("\n")
 
-    def _print_json(self, value: Event) -> None:
+    def _print_json(self, value: JsonObject) -> None:
         self._write(orjson.dumps(value, default=str).decode() + "\n")
 
     def _write(self, text: str) -> None:
@@ -364,8 +382,7 @@ class LogPrinter:
 
 
 def _text_without_results(message: Message) -> str:
-    others = [block for block in message.blocks if not isinstance(block, ToolResult)]
-    return message.text if len(others) == len(message.blocks) else "\n".join(texts(others))
+    return "\n".join(texts(block for block in message.blocks if not isinstance(block, ToolResult)))
 
 
 def _result_line(result: ToolResult) -> str:
@@ -376,7 +393,7 @@ def _result_line(result: ToolResult) -> str:
     return f"{'error' if result.is_error else 'result'}: {shorten(first_lines, LINE_WIDTH)}{more}"
 
 
-def _message_json(message: Message) -> Event:
+def _message_json(message: Message) -> JsonObject:
     calls = [block for block in message.blocks if isinstance(block, ToolCall)]
     return {
         "role": message.role,

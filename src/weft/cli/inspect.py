@@ -609,8 +609,8 @@ def _log_options(parser: argparse.ArgumentParser) -> None:
         "-f",
         "--follow",
         action="store_true",
-        help="print new messages and running answers as they arrive: of all threads, or of the "
-        "thread that you name",
+        help="print new messages, and answers while they stream: of all threads, or of the thread "
+        "that you name",
     )
     parser.add_argument(
         "name", nargs="?", metavar="THREAD", help="with --follow: the same as --thread"

@@ -1,9 +1,9 @@
-"""Files that belong to a store (the gateway's journal, the note of its server), and safe writing.
+"""Files that belong to a store (the gateway's journal, the file of its server), and safe writing.
 
 They are beside the file of a SQLite store. Stores of other kinds have them in the state directory:
 https://specifications.freedesktop.org/basedir-spec/latest/
 
-The note of a server has its URL and process id, so that commands on the same store find it.
+The file of a server has its URL and process id, so that commands on the same store find it.
 """
 
 import os
@@ -57,28 +57,31 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def announce_server(note: Path | None, url: str) -> Generator[None]:
-    """Write a server's note, and remove it at the end. In a read-only folder nothing is written."""
+def announce_server(server_file: Path | None, url: str) -> Generator[None]:
+    """Write the file of a server, and remove it at the end.
+
+    In a read-only folder nothing is written.
+    """
     body = orjson.dumps({"url": url, "pid": os.getpid()})
-    if note is not None:
+    if server_file is not None:
         with suppress(OSError):
-            note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_private(note, body)
+            server_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_private(server_file, body)
     try:
         yield
     finally:
-        if note is not None:
+        if server_file is not None:
             with suppress(OSError):
-                if note.read_bytes() == body:  # another server may have replaced it
-                    note.unlink()
+                if server_file.read_bytes() == body:  # another server may have replaced it
+                    server_file.unlink()
 
 
-def read_server(note: Path) -> str | None:
-    """The URL in a server's note, if this user wrote the note. The server may be gone by now."""
+def read_server(server_file: Path) -> str | None:
+    """The URL in the file of a server, if this user wrote it. The server may be gone by now."""
     try:
-        if note.stat().st_uid != os.getuid():
+        if server_file.stat().st_uid != os.getuid():
             return None
-        body: Any = orjson.loads(note.read_bytes())
+        body: Any = orjson.loads(server_file.read_bytes())
     except (OSError, orjson.JSONDecodeError):
         return None
     url = cast(dict[str, Any], body).get("url") if isinstance(body, dict) else None

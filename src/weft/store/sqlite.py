@@ -382,6 +382,7 @@ class SqliteFile:
         store_error = _to_store_error(
             error, f"the store {self._path!r} failed: {self._explain(error)}"
         )
+        # If the data is the cause, a retry fails too.
         store_error.is_data = isinstance(error, (sqlite3.DataError, sqlite3.IntegrityError))
         return store_error
 
