@@ -1,7 +1,8 @@
 """Imports names, and compiles regular expressions, only when they are first used.
 
-Commands must start fast: `import weft.codec` must not import four codecs if one is needed. A
-package lists its names in a table; type checkers read the imports beside it under `TYPE_CHECKING`.
+Commands must start fast: `import weft.codec` must not import four codecs if only one is needed. A
+package lists the names of its modules in a table. Type checkers read the same imports under
+`TYPE_CHECKING`.
 """
 
 import re
@@ -14,17 +15,19 @@ from typing import Any, AnyStr, cast
 def lazy_names(package: str, table: Mapping[str, str]) -> Callable[[str], Any]:
     """A package's `__getattr__` that imports names when they are first used.
 
-    `table` has the names of each module of the package, separated by spaces. If a module has a name
-    equal to its own, the attribute of the package is that name's value, not the module.
+    `table` has the names of each module of the package, separated by spaces. If a module defines a
+    name equal to its own, the package's attribute is that object and not the module:
+    `weft.compact.summarise` is the function.
     """
-    modules = {name: module for module, names in table.items() for name in names.split()}
+    module_of_name = {name: module for module, names in table.items() for name in names.split()}
 
     def find(name: str) -> Any:
-        module = modules.get(name)
+        module = module_of_name.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         loaded = import_module(f"{package}.{module}")
-        if modules.get(module) == module:  # the import made the module an attribute of this name
+        if module_of_name.get(module) == module:
+            # The import has set this attribute of the package to the module. Replace it.
             setattr(sys.modules[package], module, getattr(loaded, module))
         return getattr(loaded, name)
 
@@ -32,7 +35,10 @@ def lazy_names(package: str, table: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """A regular expression that is compiled when it is first used; a long one takes a while."""
+    """A regular expression that is compiled when it is first used; a long one takes a while.
+
+    Only its methods work (`pattern.sub(...)`): the functions of `re` do not accept it.
+    """
     return cast("re.Pattern[AnyStr]", _LazyPattern(pattern, flags))
 
 

@@ -414,8 +414,8 @@ def encode_status(
 ) -> tuple[str, JsonObject | None]:
     """The `status` and `incomplete_details` for an answer of another protocol.
 
-    A refusal with text is a complete answer, as it is in OpenAI's own answers:
-    https://platform.openai.com/docs/guides/structured-outputs#refusals
+    If the model declined in the text of its answer, the status is `completed`, as in OpenAI's own
+    answers: https://platform.openai.com/docs/guides/structured-outputs#refusals
     """
     if stop is not None and declined_in_text(stop, refused=refused):
         return "completed", None
