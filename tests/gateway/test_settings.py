@@ -44,6 +44,11 @@ def test_configured_upstreams_replace_the_defaults_and_find_their_key(tmp_path):
     assert [(p.name, p.key) for p in settings.providers] == [("a", "one"), ("my-box", "two")]
 
 
+def test_the_repr_has_no_password_of_the_store():
+    flags = Flags(store="postgresql://me:hunter2xyz@db/weft")
+    assert "hunter2xyz" not in repr(flags) + repr(read_settings(flags, {}))
+
+
 def test_keys_are_stored_only_as_hashes(tmp_path):
     digest = sha256(b"second").hexdigest()
     path = config(tmp_path, f'keys = ["sha256:{digest}"]\n')

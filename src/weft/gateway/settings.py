@@ -178,6 +178,9 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     agent_dir: str | None = None
     agent_program: str | None = None
 
+    def __repr__(self) -> str:
+        return f"ConfigFile({self.host}:{self.port})"  # it may have keys and a password
+
 
 class Settings(Struct, frozen=True, kw_only=True):
     """The settings of a gateway. `keys` holds hashes; the keys themselves are never stored.
@@ -218,6 +221,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     agent_dir: str | None = None
     agent_program: str | None = None
 
+    def __repr__(self) -> str:
+        return f"Settings({self.host}:{self.port})"  # the URL of the store may have a password
+
     @property
     def loopback(self) -> bool:
         """Whether only programs on this machine can reach the server."""
@@ -241,6 +247,9 @@ class Flags(Struct, frozen=True, kw_only=True):
     agent: AgentName | None = None
     agent_dir: str | None = None
     agent_program: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Flags({self.host}:{self.port})"  # the URL of the store may have a password
 
 
 def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
