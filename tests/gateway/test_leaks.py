@@ -242,7 +242,7 @@ def _check_threads(gateway: Gateway, plans: list[Plan], conversations: list[Conv
     for plan, conversation in both:
         groups.setdefault(plan.group, []).append((plan, conversation))
     for plan, conversation in both:
-        alone = len(groups[plan.group]) == 1
+        alone = not any(_may_meet(plan, other) for other in plans if other is not plan)
         if plan.hint in OWN_HINTS or plan.has_token or (alone and not plan.changes_system):
             assert len(set(conversation.threads)) == 1, "one conversation, several threads"
         near = {name for other, each in both if _may_meet(plan, other) for name in each.threads}
