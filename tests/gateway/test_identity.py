@@ -1589,3 +1589,86 @@ def test_a_session_file_written_for_a_caller_continues_that_callers_thread(store
     location = Gateway(store, scope).turn(request("a", "b", "c"), "d", hint=hint)
     assert (location.thread, location.branch) == ("mine", "main")
     assert Gateway(store).turn(request("a", "b", "c"), "d", hint=hint).thread != "mine"
+
+
+CALL = Message("assistant", (ToolCall("call_x7Yq9Lz4Kp2", "ls", "{}"),))
+FILES = Message("tool", (ToolResult("call_x7Yq9Lz4Kp2", (Text("files"),)),))
+
+
+class Codex:
+    """Codex with sessions of one thread.
+
+    It sends its context at the start of a conversation. In a session that it resumes from a file
+    of Weft, which has no context, it sends it before the first new question.
+    """
+
+    def __init__(self, gateway, *, skills, calls):
+        self.gateway, self.calls, self.session = gateway, calls, 0
+        self.history = []
+        self.send_context(skills)
+
+    def send_context(self, skills):
+        environment = "<environment_context><cwd>/home/ann</cwd></environment_context>"
+        self.history.append(Message("developer", (Text(skills),)))
+        self.history.append(Message("user", (Text(environment),)))
+
+    def turn(self, question, answer):
+        self.history += dialogue(question)
+        if self.calls:
+            self.ask(CALL)
+            self.history.append(FILES)
+            self.calls = False
+        self.ask(Message("assistant", (Text(answer),)))
+
+    def ask(self, answer):
+        prompt = Message("developer", (Text("You are Codex."),))
+        request = Request("m", (prompt, *self.history))
+        self.gateway.turn(request, answer, hint=f"codex-{self.session}")
+        self.history.append(answer)
+
+    def resume(self, skills):
+        """Continue in a new session, from a file of Weft."""
+        self.session += 1
+        store, name = self.gateway.store, str(self.session)
+        weft.thread.write_session(store, "codex-0", "codex", name)
+        self.history = [
+            message
+            for message in self.history
+            if message.role != "developer" and "<environment_context>" not in message.text
+        ]
+        self.send_context(skills)
+
+
+@pytest.mark.parametrize("calls", [False, True])  # a call's id proves the conversation
+@pytest.mark.parametrize("skills", ["Skills: none.", "Skills: cook."])  # as before, or changed
+def test_codex_sessions_that_weft_resumed_are_one_branch(store, gateway, skills, calls):
+    codex = Codex(gateway, skills="Skills: none.", calls=calls)
+    codex.turn("a", "b")
+    codex.turn("c", "d")
+    typed = "abcd"
+    for letters in ("efgh", "ijkl", "mnop"):
+        codex.resume(skills)
+        codex.turn(letters[0], letters[1])
+        codex.turn(letters[2], letters[3])
+        typed += letters
+        ((branch, texts),) = branch_texts(store, "codex-0").items()
+        assert branch == "main"
+        assert "".join(text for text in texts if len(text) == 1) == typed
+        prompts = [text for text in texts if text.startswith(("You", "Skills"))]
+        assert prompts == ["You are Codex.", skills]
+    assert [thread.name for thread in store.threads()] == ["codex-0"]
+
+
+def test_a_thread_with_codex_prompts_recorded_twice_gets_them_once(store, gateway):
+    """A rollout with the prompts in it made Codex send them twice."""
+    codex = Codex(gateway, skills="Skills: none.", calls=False)
+    codex.turn("a", "b")
+    codex.history.insert(0, Message("developer", (Text("You are Codex."),)))
+    codex.send_context("Skills: none.")
+    codex.turn("c", "d")
+    assert branch_texts(store, "codex-0")["main"].count("You are Codex.") == 2
+    codex.resume("Skills: none.")
+    codex.turn("e", "f")
+    texts = branch_texts(store, "codex-0")["main"]
+    assert [texts.count(text) for text in ("You are Codex.", "Skills: none.")] == [1, 1]
+    assert "".join(text for text in texts if len(text) == 1) == "abcdef"

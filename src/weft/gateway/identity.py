@@ -705,6 +705,8 @@ def _align_turns(
         shared, length = len(rows), trimmed
     if not length:
         return None
+    while length < len(incoming.messages) and is_system(incoming.messages[length]):
+        length += 1  # as for equal chains, which system messages do not change
     commit = head if shared == len(rows) else rows[shared - 1].id
     if commit is None or not store.read_nodes(thread, [commit]):
         return None  # the message is a summary's, and has no commit of its own

@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from typing import TypeVar
 from uuid import uuid4
 
@@ -1092,10 +1092,27 @@ def _setup_drafts(
     if system == current:
         return [] if setup is None else [Draft("setup", setup)]
     rows = context.system_rows.read(store, continuation.thread, continuation.commit)
-    planned = plan_rewrite(rows, _with_system(rows, record.messages[: continuation.length]))
-    if not planned.op.touches_rows:
-        return [] if setup is None else [Draft("setup", setup)]
-    return [Draft("setup", structs.replace(planned.op, setup=setup), planned.messages)]
+    messages = record.messages[: continuation.length]
+    appended = [_append(message) for message in _new_last_system(rows, messages)]
+    planned = plan_rewrite(rows, _with_system(rows, messages))
+    if planned.op.touches_rows:
+        op = structs.replace(planned.op, setup=setup)
+        return [Draft("setup", op, planned.messages), *appended]
+    return [*([] if setup is None else [Draft("setup", setup)]), *appended]
+
+
+def _new_last_system(rows: Sequence[Row], messages: Sequence[Message]) -> Sequence[Message]:
+    """The system messages at the end of these messages that have no row yet.
+
+    A client may move its leading system messages there: Codex does so in a resumed session.
+    """
+    leading = sum(1 for _ in takewhile(is_system, messages))
+    later_rows = dropwhile(lambda row: is_system(row.message), rows)
+    missing = sum(map(is_system, messages[leading:])) - sum(
+        is_system(r.message) for r in later_rows
+    )
+    at_end = sum(1 for _ in takewhile(is_system, reversed(messages[leading:])))
+    return messages[len(messages) - min(max(missing, 0), at_end) :]
 
 
 def _with_system(rows: Sequence[Row], messages: Sequence[Message]) -> list[Row]:

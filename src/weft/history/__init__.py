@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         encode_series,
         find_edit,
         has_results_without_ids,
+        is_codex_context,
         is_echo,
         is_same_input,
         match_key,
@@ -172,8 +173,8 @@ __getattr__ = lazy_names(
         "match": (
             "MatchPoint MatchTrace Series align_trimmed align_turns chain_message chain_messages "
             "count_equal_messages echo_length empty_chain encode_series find_edit "
-            "has_results_without_ids is_echo is_same_input match_key match_points pair_calls "
-            "tools_digest"
+            "has_results_without_ids is_codex_context is_echo is_same_input match_key "
+            "match_points pair_calls tools_digest"
         ),
         "merge": (
             "Merged edit_text merge3 merge_states setup_changes restore_original_order "
@@ -284,6 +285,7 @@ __all__ = [
     "index_after_write",
     "index_new_commits",
     "inserted_slots",
+    "is_codex_context",
     "is_echo",
     "is_same_input",
     "is_signed",

@@ -335,6 +335,17 @@ def _media_key(source: Source) -> bytes:
 
 _REMINDER = lazy_pattern(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 
+CODEX_CONTEXTS = (
+    ("<environment_context>", "</environment_context>"),
+    ("<user_instructions>", "</user_instructions>"),
+    ("# AGENTS.md instructions", "</INSTRUCTIONS>"),
+)
+"""The beginning and the end of the texts in which Codex sends its context as a user message.
+
+Codex sends them at the start of a conversation. In a session that it resumes from a file without
+them, it sends them before the next question.
+"""
+
 MIN_SAME_TURNS = 2
 """A question and its answer: with fewer equal turns, two lists may be different conversations."""
 
@@ -584,11 +595,17 @@ def _input_parts(messages: Sequence[Message]) -> Iterator[object]:
 
 
 def _own_text(block: Block) -> str | None:
-    """The user's own text in a block, without the reminders that the client adds."""
+    """The user's own text in a block, without the reminders and the context of the client."""
     match block:
         case Text(text=text):
-            return _REMINDER.sub("", text)
+            return "" if is_codex_context(text) else _REMINDER.sub("", text)
         case Reminder():
             return ""
         case _:
             return None
+
+
+def is_codex_context(text: str) -> bool:
+    """Whether a text of a user message is context that Codex wrote, not the user."""
+    bare = text.strip()
+    return any(bare.startswith(start) and bare.endswith(end) for start, end in CODEX_CONTEXTS)
