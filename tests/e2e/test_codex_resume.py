@@ -27,9 +27,9 @@ class Codex:
 
     def __init__(self, binary: str, folder: Path, mock: Any) -> None:
         self._binary, self._mock = binary, mock
-        self._home, self._project = folder / "codex", folder / "project"
+        self._home, self.project = folder / "codex", folder / "my project"
         self._home.mkdir()
-        self._project.mkdir()
+        self.project.mkdir()
         self.configure("mock")
 
     def configure(self, name: str, limit: int = 30000) -> None:
@@ -40,7 +40,7 @@ class Codex:
 
     def __call__(self, *words: str) -> str:
         command = [self._binary, "exec", *CODEX_OPTIONS, *words]
-        return run_client(command, self._project, codex_environment(self._home))
+        return run_client(command, self.project, codex_environment(self._home))
 
     def rollouts(self) -> list[Path]:
         """The files of its sessions."""
@@ -101,6 +101,34 @@ def test_a_thread_created_in_weft_can_be_resumed(codex: Codex) -> None:
     asked = json.dumps(codex.asked())
     assert "Remember the word PLUM." in asked
     assert "I remember PLUM." in asked
+
+
+CONTEXTS = ("You are Codex, a coding", "<environment_context>", "# AGENTS.md instructions", "STORK")
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_recorded_conversation_is_resumed_without_a_second_prompt(
+    codex: Codex, is_compacted: bool
+) -> None:
+    """What the gateway records are requests, with the prompts and the context of Codex in them."""
+    (codex.project / "AGENTS.md").write_text("Always greet the STORK.\n")
+    codex("Please use the tool to print a greeting. QUINCE")
+    codex("resume", "--last", "Say hello. MEDLAR")
+    for word in ("SORREL", "TANSY"):
+        before = json.dumps(codex.asked())
+        store = MemoryStore()
+        import_bytes(store, json.dumps({"input": codex.asked()}).encode(), thread="recorded")
+        thread = weft.open(store, "recorded")
+        thread.assistant("hello")
+        if is_compacted:
+            thread.compact(summary="They greeted each other. PERRY", keep=1)
+        session = codex.keep(export_bytes(store, "recorded", "codex")[0])
+        codex("resume", session, f"Say hello. {word}")
+        asked = json.dumps(codex.asked())
+        assert word in asked
+        assert ("PERRY" if is_compacted else "QUINCE") in asked
+        assert [(text, asked.count(text)) for text in CONTEXTS] == [(text, 1) for text in CONTEXTS]
+        assert asked.count("skills_instructions") == before.count("skills_instructions")
 
 
 def test_edited_added_and_compacted_turns_are_resumed(codex: Codex) -> None:

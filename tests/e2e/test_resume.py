@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import weft
 from real_clients import CLAUDE_OPTIONS, CODEX_OPTIONS, QUIET, require_binary, run_client
 from servers import LAUNCH, SECRETS
 from weft.store import open_store
@@ -93,3 +94,35 @@ def test_a_session_is_resumed_from_an_earlier_turn(
     shown = person.weft("log", "--thread", thread)
     assert "SORREL" in shown  # HEAD follows the client
     assert "MEDLAR" not in shown
+
+
+@pytest.mark.parametrize("compacts", ["no", "codex", "weft"])
+def test_a_resumed_codex_session_has_one_prompt(
+    compacts: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    binary = require_binary("WEFT_CODEX")
+    mock: Any = request.getfixturevalue("mock")
+    person = Person(tmp_path, mock.url, "openai-responses")
+    first = ["exec", *CODEX_OPTIONS, "-m", "gpt-5.5"]  # its prompt is a developer message
+    person.run(binary, *first, "Please use the tool to print a greeting. QUINCE")
+    limit = ["-c", "model_auto_compact_token_limit=20000"] if compacts == "codex" else []
+    person.run(
+        binary, *first, *limit, "resume", "--last", "[[tokens:30000]] Please use the tool. MEDLAR"
+    )
+    (thread,) = person.threads()
+    if compacts == "weft":
+        person.weft("compact", "--thread", thread, "--summary", "They greeted. PERRY")
+    for word in ("SORREL", "TANSY", "LOVAGE"):
+        written = json.loads(person.weft("resume", thread, "--json"))
+        for question in (f"Say hello. {word}", f"And now? {word}"):
+            person.run(binary, *first, "resume", written["session"], question)
+            asked = json.dumps(mock.newest())
+            assert question in asked
+            for text in ("You are Codex, a coding", "<environment_context>"):
+                assert asked.count(text) == 1, (text, question)
+        assert person.threads() == [thread]
+        with weft.open(person.store, thread) as opened:
+            prompts = [m.text for m in opened.compile().messages if m.role == "developer"]
+        assert len(prompts) == len(set(prompts)), [text[:50] for text in prompts]
+        branches = json.loads(person.weft("branch", "--thread", thread, "--json"))
+        assert "before-edit" not in json.dumps(branches)

@@ -212,6 +212,82 @@ def test_a_rollout_of_a_weft_thread_starts_with_its_session() -> None:
     assert again.count(b"session_meta") == 1
 
 
+ENVIRONMENT = "<environment_context>\n  <cwd>/p</cwd>\n</environment_context>"
+AGENTS_FILE = "# AGENTS.md instructions for /my p\n\n<INSTRUCTIONS>\nTest it.\n</INSTRUCTIONS>"
+OLD_AGENTS_FILE = "<user_instructions>\n\nTest it.\n\n</user_instructions>"
+
+
+def codex_message(role: str, *texts: str) -> Message:
+    return Message(role, tuple(map(Text, texts)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("message", "is_written"),
+    [
+        (codex_message("system", "You are Codex."), False),
+        (codex_message("developer", "You are Codex."), False),
+        (codex_message("developer", "<skills_instructions>none</skills_instructions>"), False),
+        (codex_message("user", ENVIRONMENT), False),
+        (codex_message("user", AGENTS_FILE, ENVIRONMENT), False),
+        (codex_message("user", OLD_AGENTS_FILE), False),
+        (codex_message("user", "<turn_aborted>by the user</turn_aborted>"), True),  # sent once
+        (codex_message("user", f"Explain this: {ENVIRONMENT}"), True),  # the user typed it
+        (codex_message("user", f"{ENVIRONMENT} What is this?"), True),
+        (codex_message("user", ENVIRONMENT, "What is this?"), True),
+        (codex_message("assistant", ENVIRONMENT), True),
+    ],
+)
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_rollout_has_no_context_that_codex_sends_again(
+    message: Message, is_written: bool, is_compacted: bool
+) -> None:
+    """Codex sends its own prompts and context to every session without a `turn_context` line."""
+    thread = weft.open(thread="recorded")
+    thread.user("a")
+    thread.assistant("b")
+    thread.commit_message(message, priority="pinned")
+    if is_compacted:
+        thread.compact(summary="c", keep=0)
+    thread.user("d")
+    data = export_bytes(thread.store, "recorded", "codex")[0]
+    items = [json.loads(line)["payload"] for line in data.splitlines()]
+    items += [item for payload in items for item in payload.get("replacement_history", ())]
+    parts = [part["text"] for item in items for part in item.get("content", ())]
+    texts = [block.text for block in message.blocks if isinstance(block, Text)]
+    assert set(texts) <= set(parts) if is_written else set(texts).isdisjoint(parts)
+    assert "d" in parts
+
+
+def test_an_instruction_that_a_person_added_is_in_the_rollout() -> None:
+    thread = weft.open(thread="own")
+    thread.system("Be brief.")
+    thread.user("a")
+    assert b"Be brief." in export_bytes(thread.store, "own", "codex")[0]
+
+
+def test_context_in_an_imported_rollout_stays() -> None:
+    """Codex does not send it again, because the file has a `turn_context` line."""
+    payloads: list[tuple[str, dict[str, Any]]] = [
+        ("session_meta", {"id": SESSION, "cwd": "/p"}),
+        ("response_item", rollout_item("developer", "Skills: none.")),
+        ("response_item", rollout_item("user", ENVIRONMENT)),
+        ("turn_context", {"cwd": "/p"}),
+        ("response_item", rollout_item("user", "a")),
+    ]
+    lines = [json.dumps({"timestamp": "", "type": kind, "payload": p}) for kind, p in payloads]
+    data = "".join(f"{line}\n" for line in lines).encode()
+    store = MemoryStore()
+    (imported,) = import_bytes(store, data)
+    assert export_bytes(store, imported.thread, "codex")[0] == data
+    weft.open(store, imported.thread).assistant("b")
+    assert export_bytes(store, imported.thread, "codex")[0].startswith(data)
+
+
+def rollout_item(role: str, text: str) -> dict[str, Any]:
+    part = {"type": "input_text", "text": text}
+    return {"type": "message", "role": role, "content": [part]}
+
+
 def test_calls_and_results_are_items_of_a_rollout() -> None:
     thread = weft.open(thread="tools")
     thread.user("where am I?")

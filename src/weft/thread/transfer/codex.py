@@ -13,8 +13,9 @@ API. A new summary becomes a `compacted` line, with the items before it and the 
 history. A thread that was not imported from Codex gets a `session_meta` line, which `codex resume`
 needs.
 
-System prompts that a client sent are left out: Codex sends its own. Its developer messages are part
-of the conversation, and stay.
+New lines do not contain the system and developer messages of a client, nor the user messages with
+Codex's own context (`<environment_context>`, AGENTS.md). Codex sends all of them again if the file
+has no `turn_context` line, which Weft does not write.
 """
 
 from collections import Counter
@@ -25,6 +26,7 @@ import orjson
 
 from weft.codec import CODECS
 from weft.errors import WeftError
+from weft.history import is_codex_context
 from weft.model import JsonObject, Message, Text, ToolCall, ToolResult
 from weft.thread.handle import Handle
 from weft.thread.info import auto_note
@@ -241,8 +243,7 @@ def write_codex(handle: Handle, folder: str = ROOT) -> bytes:
         texts += _session_meta(handle.name, journal.pieces, find_folder(messages) or folder)
     for piece in journal.pieces:
         if isinstance(piece, NewLine) and not piece.is_summary:
-            # Codex sends its own system prompt, but not its developer messages.
-            if not (piece.is_clients_prompt and piece.message.role == "system"):
+            if not (piece.is_clients_prompt or _is_context(piece.message)):
                 new_lines.append(piece)
             continue
         texts += _write_new_lines(new_lines, texts)
@@ -261,6 +262,12 @@ def write_codex(handle: Handle, folder: str = ROOT) -> bytes:
                 texts.append("" if line.is_turn else line.text)
     texts += _write_new_lines(new_lines, texts)
     return join_lines(texts)
+
+
+def _is_context(message: Message) -> bool:
+    """Whether this is a user message with nothing but context that Codex sends by itself."""
+    texts = [block.text if isinstance(block, Text) else "" for block in message.blocks]
+    return message.role == "user" and bool(texts) and all(map(is_codex_context, texts))
 
 
 def _write_new_lines(new_lines: Sequence[NewLine], texts: Sequence[str]) -> list[str]:
