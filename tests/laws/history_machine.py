@@ -393,6 +393,27 @@ class History(RuleBasedStateMachine):
         self.all(lambda t: t.undo())
         self.branches = [name for name in self.branches if name in (*self.one.branches(), "main")]
 
+    @rule()
+    def undo_turn(self) -> None:
+        """Law 10 for a turn: one redo restores it, and the branch moves alone or not at all."""
+        name, refs = self.one.current, self.one.store.refs(self.one.name)
+        before = (name, rows(self.one))
+        undone = self.all(lambda t: t.undo(turn=True))
+        after = self.one.store.refs(self.one.name)
+        changed = {ref for ref in refs.keys() | after if refs.get(ref) != after.get(ref)}
+        if isinstance(undone, str):
+            assert "no turn to undo" in undone
+            assert not changed
+            return
+        if undone.verb == "turn":
+            assert changed == {name}
+            assert undone.commit.messages[0].role == "user"
+        self.all(lambda t: t.redo())
+        assert (self.one.current, rows(self.one)) == before
+        assert self.one.store.refs(self.one.name) == refs
+        self.all(lambda t: t.undo(turn=True))
+        self.branches = [name for name in self.branches if name in (*self.one.branches(), "main")]
+
     @rule(pick=PICK)
     def somebody_else_undoes(self, pick: int) -> None:
         """Law 10 for another handle: it undoes the last move of its own branch, and no name."""

@@ -246,6 +246,158 @@ def test_a_branch_without_a_logged_creator_is_kept(tmp_path: Path) -> None:
     assert fsck(store).flaws == ()
 
 
+def ask(thread: Thread, name: str) -> None:
+    thread.user(f"question {name}")
+    thread.assistant(f"answer {name}")
+
+
+def test_a_later_change_is_undone_before_the_turn(store: Store) -> None:
+    t = weft.open(store)
+    ask(t, "1")
+    ask(t, "2")
+    before = texts_of(t)
+    t.pin(t.compile().ids[0])
+    t.edit(t.compile().ids[0], "edited")
+    t.compact(keep=1, summary="summary")
+    after = t.compile().rows
+    for verb in ("compact", "edit", "annotate"):
+        assert t.undo(turn=True).verb == verb
+    assert texts_of(t) == before
+    assert [t.undo(turn=True).verb for _ in range(2)] == ["turn", "turn"]
+    assert texts_of(t) == []
+    t.redo(turn=True)
+    assert texts_of(t) == before[:2]
+    t.redo(turn=True)  # everything up to the next question
+    assert t.compile().rows == after
+
+
+def test_changes_inside_a_turn_are_undone_with_it(store: Store) -> None:
+    t = weft.open(store)
+    ask(t, "1")
+    before = texts_of(t)
+    t.user("question 2")
+    t.pin(t.compile().ids[0])
+    t.edit(t.compile().ids[1], "edited")
+    t.compact(keep=1, summary="summary")
+    t.assistant("answer 2")
+    after = t.compile().rows
+    undone = t.undo(turn=True)
+    assert (undone.verb, undone.steps, texts_of(t)) == ("turn", 5, before)
+    assert undone.commit is not None
+    assert undone.commit.text == "question 2"
+    t.redo()
+    assert t.compile().rows == after
+
+
+def test_names_stay_when_a_turn_is_undone(store: Store) -> None:
+    t = weft.open(store)
+    ask(t, "1")
+    t.branch("x")
+    t.user("question 2")
+    t.tag("v1")
+    t.branch("y")
+    t.assistant("answer 2")
+    refs = (t.branches().keys(), t.tags())
+    t.undo(turn=True)
+    assert texts_of(t) == ["question 1", "answer 1"]
+    t.undo(turn=True)
+    assert texts_of(t) == []
+    assert (t.branches().keys() | {"main"}, t.tags()) == (refs[0], refs[1])
+    t.redo(turn=True)
+    t.redo(turn=True)
+    t.branch("z")
+    assert str(t.undo(turn=True)) == "branch 'z'"  # it came last
+    assert texts_of(t)[-1] == "answer 2"
+
+
+def test_a_turn_from_before_a_fork_is_undone_on_the_fork_alone(store: Store) -> None:
+    t = weft.open(store)
+    ask(t, "1")
+    t.user("question 2")
+    fork = t.fork("x")
+    fork.assistant("another answer 2")
+    t.assistant("answer 2")
+    main = texts_of(t)
+    page = on(store, "x")
+    page.undo(turn=True)
+    assert (texts_of(page), texts_of(t)) == (["question 1", "answer 1"], main)
+    page.undo(turn=True)
+    assert (texts_of(page), texts_of(t)) == ([], main)
+    assert "question 1" in str(page.redo())
+    page.redo()
+    assert (texts_of(page)[-1], texts_of(t)) == ("another answer 2", main)
+    page.undo(turn=True)
+    page.user("question 3")
+    assert texts_of(on(store, "x")) == ["question 1", "answer 1", "question 3"]
+    page.undo(turn=True)
+    with pytest.raises(weft.ThreadError, match="nothing to undo on branch 'x'"):
+        page.undo()
+
+
+def test_a_fork_whose_turn_was_undone_can_still_be_removed(store: Store) -> None:
+    t = weft.open(store)
+    ask(t, "1")
+    ask(t, "2")
+    t.branch("x")
+    page = on(store, "x")
+    page.undo(turn=True)
+    assert "question 2" in str(page.redo())
+    assert texts_of(t, "x") == texts_of(t)
+    page.undo(turn=True)
+    assert texts_of(t, "x") == ["question 1", "answer 1"]
+    assert str(t.undo()) == "branch 'x'"
+    assert list(t.branches()) == ["main"]
+    t.redo()
+    assert texts_of(t, "x") == ["question 1", "answer 1"]
+
+
+def test_two_writers_undo_turns_of_one_branch(store: Store) -> None:
+    a, b = weft.open(store), on(store, "main")
+    ask(a, "a")
+    ask(b, "b")
+    assert "question b" in str(a.undo(turn=True))
+    assert texts_of(b) == ["question a", "answer a"]
+    b.user("question c")
+    with pytest.raises(weft.ThreadError, match="nothing to redo"):
+        a.redo()
+    assert "question c" in str(a.undo(turn=True))
+    assert "question a" in str(b.undo(turn=True))
+    assert texts_of(a) == []
+
+
+def test_an_imported_turn_is_undone_without_the_rest_of_the_import(store: Store) -> None:
+    messages = [
+        {"role": role, "content": f"{name} {number}"}
+        for number in (1, 2)
+        for role, name in (("user", "question"), ("assistant", "answer"))
+    ]
+    data = orjson.dumps({"model": "m", "messages": messages[:3]})
+    t = weft.open(store, weft.open(store).import_bytes(data).thread)
+    t.assistant("answer 2")
+    t.undo(turn=True)
+    assert texts_of(t) == ["question 1", "answer 1"]
+    t.redo()
+    assert texts_of(t)[-1] == "answer 2"
+    t.undo()
+    t.undo()
+    assert texts_of(t) == []
+    t.redo(turn=True)
+    assert texts_of(t) == ["question 1", "answer 1", "question 2", "answer 2"]
+
+
+def test_system_messages_and_tools_set_by_themselves_stay(store: Store) -> None:
+    """Only those that came with the question go with it."""
+    t = weft.open(store)
+    t.system("rules")
+    ask(t, "1")
+    t.system("more rules")
+    ask(t, "2")
+    t.undo(turn=True)
+    assert texts_of(t) == ["rules", "question 1", "answer 1", "more rules"]
+    t.undo(turn=True)
+    assert texts_of(t) == ["rules"]
+
+
 OTHER = """
 import sys, weft
 with weft.open(sys.argv[1], branch="x") as t:

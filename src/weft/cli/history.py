@@ -292,8 +292,8 @@ def _merge_options(parser: argparse.ArgumentParser) -> None:
 
 
 TURN_HELP = {
-    "undo": "undo the user's last message and everything after it, as one step",
-    "redo": "redo everything up to the user's next message, as one step",
+    "undo": "undo the user's last question and everything after it, as one step",
+    "redo": "redo everything up to the user's next question, as one step",
 }
 
 

@@ -125,7 +125,15 @@ if TYPE_CHECKING:
         read_stop_reason,
         read_times,
     )
-    from .oplog import REDO, UNDO, is_switch, plan_redo, plan_undo, read_operations
+    from .oplog import (
+        REDO,
+        UNDO,
+        is_switch,
+        plan_redo,
+        plan_undo,
+        read_operations,
+        undoable_moves,
+    )
     from .ops import (
         ListRows,
         PlannedRewrite,
@@ -187,7 +195,7 @@ __getattr__ = lazy_names(
             "decode_entry encode_body encode_commit encode_entry inserted_slots check_json "
             "AttemptBody AttemptReason AttemptState decode_attempt encode_attempt has_content"
         ),
-        "oplog": "REDO UNDO is_switch plan_redo plan_undo read_operations",
+        "oplog": "REDO UNDO is_switch plan_redo plan_undo read_operations undoable_moves",
         "ops": "ListRows apply_rewrite run_step run_steps PlannedRewrite plan_rewrite plan_state",
         "search": (
             "Matches RecallFilter index_after_write index_new_commits message_words "
@@ -329,5 +337,6 @@ __all__ = [
     "threads_with",
     "tools_digest",
     "truncate_damaged_branch",
+    "undoable_moves",
     "visible_rows",
 ]

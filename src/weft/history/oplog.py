@@ -3,7 +3,9 @@
 Undo is itself an operation: it moves a ref back and is logged like any other. The log alone says
 what the next undo reverses, so no pointer is stored. If the log is read from its end, every undo
 cancels the newest earlier operation on the same ref that is still in effect, and every redo cancels
-an undo. The operations of a batch (`t.batch()`) are one step.
+an undo. The operations of a batch (`t.batch()`) are one step. An undo may also reverse an operation
+in part: if it moves the ref back, but not to where the ref was before the operation, the rest of
+the operation is still in effect.
 
 Undo belongs to a branch: operations on other branches are not undone. Some operations do not move
 the caller's current branch: a switch, or the creation or deletion of a branch or tag. For these the
@@ -12,6 +14,8 @@ owns them (`is_own`, see `Handle.owns_operation`). docs/adr/0026-undo-per-branch
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+
+from msgspec import structs
 
 from weft.store import Operation, Store
 
@@ -47,20 +51,13 @@ def plan_undo(
     that ref are not undone, because that would overwrite the newer one.
     """
     plan = _Plan()
-    cancelled: dict[str, int] = {}  # by ref: how many of the older operations to skip
     blocked_refs = set(protected)
     switches = _Switches(branch, is_own)
-    for operation in operations:
+    for operation in _in_effect(operations):
         ref = operation.ref
         if is_switch(operation):
             if switches.is_next_to_undo(operation):
                 plan.add(operation)
-        elif operation.verb == UNDO:
-            cancelled[ref] = cancelled.get(ref, 0) + 1
-        elif operation.verb == REDO:  # takes back the +1 of the older undo that it reverses
-            cancelled[ref] = cancelled.get(ref, 0) - 1
-        elif cancelled.get(ref, 0) > 0:
-            cancelled[ref] -= 1
         elif ref not in blocked_refs and _belongs_to(operation, branch, is_own):
             plan.add(operation)
         else:
@@ -68,6 +65,16 @@ def plan_undo(
         if plan.is_complete:
             break
     return plan.operations
+
+
+def undoable_moves(operations: Iterable[Operation], branch: str) -> Iterator[Operation]:
+    """The operations in effect that moved the branch, newest first, back to its creation."""
+    for operation in _in_effect(operations):
+        if operation.ref != branch or is_switch(operation):
+            continue
+        if operation.from_branch is not None:
+            return
+        yield operation
 
 
 def plan_redo(
@@ -103,6 +110,40 @@ def plan_redo(
         if plan.is_complete:
             break
     return plan.operations
+
+
+def _in_effect(operations: Iterable[Operation]) -> Iterator[Operation]:
+    """The operations that were not undone, newest first, and all switches.
+
+    `new` of an operation that was undone in part is where the undo moved the ref.
+    """
+    undos: dict[str, list[Operation]] = {}  # by ref: undos of older operations, the oldest last
+    redone: dict[str, int] = {}  # by ref: how many of the older undos were reversed
+    for operation in operations:
+        ref = operation.ref
+        if is_switch(operation):
+            yield operation
+        elif operation.verb == REDO:
+            redone[ref] = redone.get(ref, 0) + 1
+        elif operation.verb != UNDO:
+            rest = _rest_in_effect(operation, undos.get(ref, []))
+            if rest is not None:
+                yield rest
+        elif redone.get(ref, 0) > 0:
+            redone[ref] -= 1
+        else:
+            undos.setdefault(ref, []).append(operation)
+
+
+def _rest_in_effect(operation: Operation, undos: list[Operation]) -> Operation | None:
+    """The operation without the part that was undone, or None; removes its undos from the list."""
+    while undos:
+        undo = undos.pop()
+        is_partial = undo.old == operation.new and undo.new != operation.old
+        if not is_partial:
+            return None
+        operation = structs.replace(operation, new=undo.new)
+    return operation
 
 
 class _Plan:

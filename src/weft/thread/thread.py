@@ -1119,8 +1119,10 @@ class Thread:
     def undo(self, *, turn: bool = False) -> Undone:
         """Undo the last operation on the current branch; the result says which.
 
-        With `turn`, if the last operation appended a message, everything back to and including the
-        user's last message is undone. Any other operation is undone alone.
+        With `turn`, if the last operation appended a message, the branch returns to the state
+        before the user's last question. Any other operation is undone alone. A tool result is not a
+        question. System messages and tools that were written together with the question are undone
+        too. Branches and tags stay.
 
         The last operation is the newest one that moved this branch, by any writer: a commit, a
         merge, a reset. These operations of this handle count too: a switch, and the creation or
@@ -1134,7 +1136,8 @@ class Thread:
     def redo(self, *, turn: bool = False) -> Undone:
         """Redo the operation that was undone last, unless the branch has changed since.
 
-        With `turn`, redo one operation and those after it up to the user's next message.
+        An undone turn is restored as a whole. With `turn`, the operations after it are redone too,
+        up to the user's next question.
         """
         return undo.redo(self._handle, turn=turn)
 
