@@ -121,11 +121,13 @@ def test_added_calls_and_results_follow_the_others(value: Any) -> None:
     assert any(isinstance(block, Text) and block.text == "and now?" for block in blocks)
 
 
-def test_json_lines_stay_lines() -> None:
-    store = taken(LINES)
+@pytest.mark.parametrize("value", [LINES, LINES.splitlines(keepends=True)[0]])
+def test_json_lines_stay_lines(value: bytes) -> None:
+    store = taken(value)
     weft.open(store, "t").user("more")
     data = export_bytes(store, "t", "openai-chat")[0]
-    assert [json.loads(line)["content"] for line in data.splitlines()] == ["a", "b", "more"]
+    wanted = [*(json.loads(line) for line in value.splitlines()), NEXT]
+    assert [json.loads(line) for line in data.splitlines()] == wanted
 
 
 def test_a_mark_moves_with_its_message_and_changes_are_reported() -> None:

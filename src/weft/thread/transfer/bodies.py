@@ -124,16 +124,9 @@ def read_request_file(data: bytes, protocol: str) -> RequestFile | None:
         raise ThreadError(f"a {protocol} conversation must be a list or an object")
     body = cast(JsonObject, body)
     request = codec.decode_request(body, str(body.get("model") or NO_MODEL))
-    shape = "body" if isinstance(value, dict) else "list" if _is_json(data) else "lines"
+    is_list = data.lstrip().startswith(b"[")  # else JSON lines, of which `parse` makes a list
+    shape = "body" if isinstance(value, dict) else "list" if is_list else "lines"
     return RequestFile(protocol, request, body, shape)
-
-
-def _is_json(data: bytes) -> bool:
-    try:
-        orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return False
-    return True
 
 
 ROLES = ("user", "assistant", "model", "system", "developer", "tool")
