@@ -40,7 +40,7 @@ RESPONSES = {
     "input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]}],
     "store": False,
 }
-TYPED = [{"content_type": "dialogue", "role": "user", "text": "go"}]
+DICTS = [{"content_type": "dialogue", "role": "user", "text": "go"}]
 LINES = b'{"role":"user","content":"a"}\n{"role": "assistant", "content": "b"}\n'
 
 
@@ -64,7 +64,7 @@ def written(store: Store, model: str | None = None) -> tuple[Any, list[str]]:
 
 @pytest.mark.parametrize("value", [BODY, BODY["messages"], CHAT, {"messages": CHAT, "model": "m"},
                                    GEMINI, GEMINI["contents"], RESPONSES, RESPONSES["input"],
-                                   {"input": "a"}, TYPED, LINES, CHAT[1], TYPED[0],
+                                   {"input": "a"}, DICTS, LINES, CHAT[1], DICTS[0],
                                    GEMINI["contents"][0]])  # fmt: skip
 def test_an_unchanged_import_is_exported_byte_for_byte(value: Any) -> None:
     store = taken(value)

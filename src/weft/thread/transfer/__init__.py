@@ -41,14 +41,14 @@ from weft.thread.source_lines import read_source_lines
 from . import claude_code, codex
 from .archive import is_archive, read_archive, restore_archive, write_archive
 from .bodies import (
-    LISTS,
-    TYPED,
+    DICTS,
+    LIST_FORMATS,
     dump,
-    guess_protocol,
+    guess_format,
     parse,
-    read_list,
+    read_messages_file,
+    untouched_file,
     write_body,
-    write_untouched,
 )
 from .commit import commit_plan
 from .document import Render, write_html, write_markdown
@@ -82,7 +82,7 @@ SESSIONS = {
 }
 HTML, MARKDOWN = "html", "markdown"
 ARCHIVE = "archive"
-IMPORTS = (*SESSIONS, *LISTS)
+IMPORTS = (*SESSIONS, *LIST_FORMATS)
 """The formats that can be imported into one thread."""
 
 EXPORTS = (*IMPORTS, HTML, MARKDOWN)
@@ -167,8 +167,8 @@ def read_plan(
     name = format or detect_format(data)
     if name in SESSIONS:
         return SESSIONS[name].read(data, progress)
-    if name in LISTS:
-        return read_list(data, name)
+    if name in LIST_FORMATS:
+        return read_messages_file(data, name)
     raise ThreadError(f"unknown import format {name!r}; supported: {', '.join(IMPORTS)}")
 
 
@@ -182,12 +182,12 @@ def detect_format(data: bytes) -> str:
             return claude_code.FORMAT
         if "payload" in value and "type" in value:
             return codex.FORMAT
-    protocol = guess_protocol(parse(data))
-    if protocol is None:
+    format = guess_format(parse(data))
+    if format is None:
         raise ThreadError(
             f"this is not a conversation that Weft can import; supported: {', '.join(IMPORTS)}"
         )
-    return protocol
+    return format
 
 
 def import_bytes(
@@ -275,9 +275,9 @@ def write_export(
         return write_markdown(handle), ()
     if format in SESSIONS:
         return SESSIONS[format].write(handle, folder), ()
-    if format == TYPED:
+    if format == DICTS:
         rows = handle.view(handle.head()).rows
-        return write_untouched(handle, format) or dump(to_dicts(visible_rows(rows))), ()
+        return untouched_file(handle, format) or dump(to_dicts(visible_rows(rows))), ()
     return write_body(handle, format, model)
 
 

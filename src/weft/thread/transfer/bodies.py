@@ -1,4 +1,4 @@
-"""Request bodies and message lists of all protocols, and typed dicts.
+"""Request bodies and message lists of all protocols, and dicts with `content_type`.
 
 **Reading.** A list has only messages. A body may also have tools and parameters, which become a
 setup. Both are decoded by the same codecs as the gateway's traffic. Dicts with `content_type` are
@@ -12,8 +12,8 @@ breakpoints, unknown members).
 - An export for the same vendor and model, with the same tools and parameters, keeps the form of the
   file: members that a thread does not store, their order, list or JSON lines, and the cache
   breakpoints of all messages that are still there.
-- For another model or vendor the request is encoded from the thread. Members that the target cannot
-  express are reported.
+- In all other cases the request is encoded from the thread. Members that the target cannot express
+  are reported.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ from weft.thread.source_lines import SourceLine, SourceLines, read_source_lines
 
 from .plan import ImportPlan, MessageStep, Remark, SetupStep, Step, join_lines
 
-Written = tuple[bytes, tuple[Loss, ...]]
+ExportedBody = tuple[bytes, tuple[Loss, ...]]
 """The bytes of an export, and what its format cannot express."""
 
 ANTHROPIC_BLOCKS = frozenset(
@@ -76,12 +76,14 @@ ANTHROPIC_BLOCKS = frozenset(
 ITEM_TYPES = frozenset({"function_call", "function_call_output", "reasoning", "message"})
 """Types of items of the Responses API."""
 
-TYPED = "dicts"
+DICTS = "dicts"
 """The format of a list of dicts with `content_type`."""
 
-LISTS = (*CODECS, TYPED)
-NO_MODEL = "model"
-"""The model of bodies that name none: the codecs need one. A thread does not store it."""
+LIST_FORMATS = (*CODECS, DICTS)
+"""The formats that this module reads and writes."""
+
+PLACEHOLDER_MODEL = "model"
+"""The model name for a body without one, because the codecs need one. It is never stored."""
 
 
 class RequestFile(Struct, frozen=True):
@@ -98,39 +100,39 @@ class RequestFile(Struct, frozen=True):
         return self.request.model if "model" in self.body else None
 
 
-def read_list(data: bytes, protocol: str) -> ImportPlan:
+def read_messages_file(data: bytes, format: str) -> ImportPlan:
     """Parse a list, a body or JSON lines of messages."""
-    file = read_request_file(data, protocol)
-    steps, remarks = (_typed_steps(parse(data)), ()) if file is None else _request_steps(file)
+    file = read_request_file(data, format)
+    steps, remarks = (_dict_steps(parse(data)), ()) if file is None else _request_steps(file)
     if steps and isinstance(steps[-1], MessageStep):
         lines = (SourceLine(0, data.decode()),)
         steps[-1] = structs.replace(steps[-1], lines=lines, is_file=True)
     return ImportPlan(
-        format=protocol,
+        format=format,
         steps=tuple(steps),
         branches={"main": steps[-1].key} if steps else {},
         remarks=remarks,
     )
 
 
-def read_request_file(data: bytes, protocol: str) -> RequestFile | None:
-    """The request in a file; `None` for typed dicts."""
-    if protocol == TYPED:
+def read_request_file(data: bytes, format: str) -> RequestFile | None:
+    """The request in a file; `None` for dicts with `content_type`."""
+    if format == DICTS:
         return None
     value = parse(data)
-    codec = CODECS[protocol]
+    codec = CODECS[format]
     body = {codec.conversation_member: cast(Any, value)} if isinstance(value, list) else value
     if not isinstance(body, dict):
-        raise ThreadError(f"a {protocol} conversation must be a list or an object")
+        raise ThreadError(f"a {format} conversation must be a list or an object")
     body = cast(JsonObject, body)
-    request = codec.decode_request(body, str(body.get("model") or NO_MODEL))
+    request = codec.decode_request(body, str(body.get("model") or PLACEHOLDER_MODEL))
     is_list = data.lstrip().startswith(b"[")  # else JSON lines, of which `parse` makes a list
     shape = "body" if isinstance(value, dict) else "list" if is_list else "lines"
-    return RequestFile(protocol, request, body, shape)
+    return RequestFile(format, request, body, shape)
 
 
 ROLES = ("user", "assistant", "model", "system", "developer", "tool")
-DOCUMENTS = (b"<!", b"# ")
+DOCUMENT_STARTS = (b"<!", b"# ")
 """How an HTML or a Markdown file begins."""
 
 
@@ -152,10 +154,10 @@ def _parse_lines(data: bytes, error: Exception) -> list[Any]:
         try:
             values.append(orjson.loads(line))
         except orjson.JSONDecodeError:
-            if data.lstrip()[:2] in DOCUMENTS:
+            if data.lstrip()[:2] in DOCUMENT_STARTS:
                 raise ThreadError(
-                    "this is a document for people, such as `weft export --html` writes; "
-                    "`weft export --format archive` writes a file that can be imported"
+                    "this is an HTML or Markdown document, which cannot be imported; "
+                    "`weft export --format archive` writes a file that can"
                 ) from None
             if number == 0:
                 raise ThreadError(f"this file is not JSON: {error}") from None
@@ -172,8 +174,12 @@ def _is_message(value: Any) -> bool:
     return (members.get("role") in ROLES and has_content) or "content_type" in members
 
 
-def guess_protocol(value: Any) -> str | None:
-    """Guess the protocol of a list or body from members that only one protocol has."""
+def guess_format(value: Any) -> str | None:
+    """Guess the format of a list or body from members that only one format has.
+
+    Without such members it is Chat Completions. `None` if it is neither a list of messages nor a
+    body.
+    """
     if isinstance(value, dict):
         body = cast(JsonObject, value)
         if isinstance(body.get("contents"), list):
@@ -198,9 +204,9 @@ def guess_protocol(value: Any) -> str | None:
 
 
 def _guess_list(items: list[JsonObject]) -> str | None:
-    """Guess the format of a list; `None` if it is none of `LISTS`."""
+    """Guess the format of a list; `None` if it is none of `LIST_FORMATS`."""
     if any("content_type" in item for item in items):
-        return TYPED
+        return DICTS
     if any("parts" in item for item in items):
         return "gemini"
     if any(item.get("type") in ITEM_TYPES for item in items) or _has_type(items, "input_text"):
@@ -253,7 +259,7 @@ def _content_type(message: Message) -> str:
     return "tool_io" if has_results else "dialogue"
 
 
-def _typed_steps(value: Any) -> list[Step]:
+def _dict_steps(value: Any) -> list[Step]:
     """The steps of dicts with `content_type`, and optional `priority`, `message`, `metadata`."""
     steps: list[Step] = []
     items = cast(list[Any], value) if isinstance(value, list) else [value]
@@ -311,7 +317,10 @@ def _check_metadata(value: Any, number: int) -> JsonObject | None:
 
 
 class _BranchContent(Struct, frozen=True):
-    """The content of a branch for a vendor; `losses` are the blocks that are not sent."""
+    """The messages and the setup of a branch, in a form that a vendor can read.
+
+    `losses` report stale thinking, which was left out, and sealed summaries, which became text.
+    """
 
     head: str | None
     messages: tuple[Message, ...]
@@ -319,14 +328,17 @@ class _BranchContent(Struct, frozen=True):
     losses: tuple[Loss, ...]
 
 
-def write_body(handle: Handle, format: str, model: str | None = None) -> Written:
-    """The arguments of the vendor's `create(**...)`, with `model` if one is given."""
+def write_body(handle: Handle, format: str, model: str | None = None) -> ExportedBody:
+    """The branch as a request body in JSON, and what it cannot express.
+
+    The module docstring has the three cases. `model` is written if it is given.
+    """
     content = _read_branch(handle, format)
     recipe = Recipe(head=content.head, protocol=format, model=model)
     source, is_untouched = _find_source(handle)
     file = None if source is None else _parse_source(source)
     if source is None or file is None:
-        return _encode_new(content, recipe)
+        return _encode_from_thread(content, recipe)
     is_same_target = source.format == format and model in (None, file.model)
     if is_same_target and is_untouched:
         return _source_bytes(source), ()
@@ -336,7 +348,7 @@ def write_body(handle: Handle, format: str, model: str | None = None) -> Written
         data, losses = _encode_as_file(content, file, marks)
     else:
         rest = file.request.rest if is_same_setup else NO_OTHER_MEMBERS
-        data, losses = _encode_new(content, recipe, marks, rest)
+        data, losses = _encode_from_thread(content, recipe, marks, rest)
     return data, (*mark_losses, *losses)
 
 
@@ -346,11 +358,12 @@ def _read_branch(handle: Handle, protocol: str) -> _BranchContent:
     head = None if view.head is None else view.head.hex()
     portable_text = partial(portable_summary, handle, view.head, tokens=PORTABLE_TOKENS)
     messages = [row.message for row in rows]
-    readable, summary_losses = with_portable_summaries(messages, protocol, portable_text)
-    return _BranchContent(head, readable, view.setup or Setup(), (*stale_losses, *summary_losses))
+    portable_messages, summary_losses = with_portable_summaries(messages, protocol, portable_text)
+    losses = (*stale_losses, *summary_losses)
+    return _BranchContent(head, portable_messages, view.setup or Setup(), losses)
 
 
-def write_untouched(handle: Handle, format: str) -> bytes | None:
+def untouched_file(handle: Handle, format: str) -> bytes | None:
     """The file that the branch was imported from, if no commit came after it."""
     source, is_untouched = _find_source(handle)
     if source is None or not is_untouched or source.format != format:
@@ -369,13 +382,14 @@ def _find_source(handle: Handle) -> tuple[SourceLines | None, bool]:
     steps = [] if head is None else handle.store.walk(handle.name, head)
     for step in reversed(steps):
         source = read_source_lines(step)
-        if source is not None and source.format in LISTS:
+        if source is not None and source.format in LIST_FORMATS:
             return source, step is steps[-1]
     return None, False
 
 
 def _parse_source(source: SourceLines) -> RequestFile | None:
-    """The request in the file; `None` if `forget` removed parts of it."""
+    """The request in the file; `None` for dicts with `content_type`, or if `forget` has removed
+    parts of the file."""
     try:
         return read_request_file(_source_bytes(source), source.format)
     except WeftError:
@@ -386,19 +400,20 @@ def _source_bytes(source: SourceLines) -> bytes:
     return join_lines(line.text for line in source.lines)
 
 
-def _encode_new(
+def _encode_from_thread(
     content: _BranchContent,
     recipe: Recipe,
     marks: Mapping[Position, Any] = NO_MARKS,
     rest: Mapping[str, Any] = NO_OTHER_MEMBERS,
-) -> Written:
+) -> ExportedBody:
+    """The request in this protocol's usual form, not in the form of an imported file."""
     body = write_params(recipe, content.messages, content.setup, content.losses, marks, rest)
     return dump(body), body.losses
 
 
 def _encode_as_file(
     content: _BranchContent, file: RequestFile, marks: Mapping[Position, Any]
-) -> Written:
+) -> ExportedBody:
     """The request of the file, with the current messages."""
     original = file.request
     wire = original.wire  # losses name messages by their position in the thread, not in the file
@@ -411,14 +426,17 @@ def _encode_as_file(
     model = load_catalog().find(file.model or "")
     written = write_request(request, CODECS[file.protocol], Target(model))
     losses = (*content.losses, *written.losses)
-    # The members of the file come first, in its order.
+    # The members of the file come first, in its order. A file without a model stays without one.
     body = {name: written.body[name] for name in file.body if name in written.body}
     body |= {name: value for name, value in written.body.items() if name not in ("model", *body)}
     return _dump_as_file(body, file), losses
 
 
 def _dump_as_file(body: JsonObject, file: RequestFile) -> bytes:
-    """The body in the shape of the file: a list if the file is a list and has nothing else."""
+    """The body in the shape of the file.
+
+    If the file is a list or JSON lines, and the body has only messages, only these are written.
+    """
     if file.shape == "body" or list(body) != list(file.body):
         return dump(body)
     (items,) = body.values()

@@ -1,4 +1,4 @@
-"""A whole thread as one document for people: HTML or Markdown.
+"""A whole thread as one HTML or Markdown document, to be read by people.
 
 The document has every branch, every message that was ever in it, and every compaction and edit
 where it happened. A branch that starts in another one has only the messages after the fork. A tag
