@@ -199,6 +199,42 @@ def test_a_branch_starts_at_any_commit(gateway):
     assert refused(write, gateway, "/api/branch", **{**branch, "name": "x", "at": "77"})[0] == 404
 
 
+UNKNOWN = "f" * 40
+
+
+@pytest.mark.parametrize(
+    ("ask", "path", "fields"),
+    [
+        (write, "/api/branch", {"at": UNKNOWN, "name": "x"}),
+        (write, "/api/branch", {"at": UNKNOWN, "name": "x", "before": True}),
+        (write, "/api/branch", {"at": UNKNOWN, "name": "x", "text": "other"}),
+        (write, "/api/tag", {"at": UNKNOWN, "name": "x"}),
+        (write, "/api/note", {"id": UNKNOWN, "text": "x"}),
+        (write, "/api/revert", {"id": UNKNOWN}),
+        (write, "/api/annotate", {"id": UNKNOWN, "priority": "skip"}),
+        (write, "/api/edit", {"id": UNKNOWN, "text": "x"}),
+        (write, "/api/cherry-pick", {"id": UNKNOWN}),
+        (write, "/api/cherry-pick", {"id": UNKNOWN, "preview": True}),
+        (write, "/api/merge", {"name": UNKNOWN}),
+        (read, "/api/rows", {"until": UNKNOWN}),
+        (read, "/api/commit", {"id": UNKNOWN}),
+        (read, "/api/diff", {"a": UNKNOWN, "b": "main"}),
+        (read, "/api/diff", {"a": "main", "b": UNKNOWN}),
+        (read, "/api/message", {"id": UNKNOWN}),
+        (read, "/api/sent", {"id": UNKNOWN}),
+        (read, "/api/result", {"call": "x", "until": UNKNOWN}),
+        (read, "/api/thread", {"until": UNKNOWN}),
+        (read, "/api/media", {"row": UNKNOWN}),
+    ],
+)
+def test_an_unknown_id_is_an_error(gateway, tmp_path, ask, path, fields):
+    name = tmp_path.name  # of this row only
+    ids = add_forked(gateway, name)
+    assert refused(ask, gateway, path, thread=name, **fields)[0] == 404
+    with weft.open(gateway.store, name) as thread:
+        assert (set(thread.branches()), thread.head.id) == ({"main", "side"}, ids["last"])
+
+
 def test_a_branch_can_end_with_a_message_or_before_an_answer(gateway):
     with weft.open(gateway.store, "again") as thread:
         for number in range(4):

@@ -86,9 +86,18 @@ class ApiCall(Struct, frozen=True):
         if record is None:
             raise Refused(f"no thread {self.text('thread')!r}", param="thread", status=404)
         branch = self.thread_and_branch()[1]
-        until = self.text_or_none("until")
-        head = self.store.read_ref(record.name, branch) if until is None else read_commit_id(until)
+        head = self.read_until(record.name, branch)
         return self.state.views.read(self.store, record.name, branch, head)
+
+    def read_until(self, thread: str, branch: str) -> Id | None:
+        """The commit `until`, or the newest commit of the branch; None before the first commit."""
+        until = self.text_or_none("until")
+        if until is None:
+            return self.store.read_ref(thread, branch)
+        commit = read_commit_id(until)
+        if commit is not None and not self.store.read_nodes(thread, [commit]):
+            raise Refused(f"no commit {until!r} in this thread", param="until", status=404)
+        return commit
 
     def thread_record(self) -> ThreadRecord | None:
         """The thread of the call, by its full name or its name in the caller's own namespace.

@@ -52,7 +52,6 @@ from weft.history import (
     read_branches,
     read_reachable,
     read_until_known,
-    read_writers,
 )
 from weft.ids import Id
 from weft.model import JsonObject, Refusal, Text, ToolResult, texts
@@ -405,8 +404,7 @@ def _commit_of(call: ApiCall, thread: Thread, id: str) -> str:
     view = call.state.views.read(call.store, thread.name, thread.current, head)
     if row_id in view.summaries:
         return view.summaries[row_id][0].hex()
-    writers = read_writers(call.store, thread.name, head, [row_id])
-    return writers[0].commit.id.hex() if writers else id
+    return thread.show(id).id
 
 
 def _commit_before_answer(call: ApiCall, thread: Thread, commit: str) -> str:

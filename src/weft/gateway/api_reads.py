@@ -29,7 +29,7 @@ from weft.thread import (
 )
 from weft.tokens import counter_for
 
-from .api_call import DEFAULT_BRANCH, ApiCall, AsyncHandler, Handler, read_commit_id
+from .api_call import DEFAULT_BRANCH, ApiCall, AsyncHandler, Handler
 from .run_planning import check_model, choose_model, context_json
 from .runs import OWN_AGENT, is_unanswered
 from .thread_views import (
@@ -165,7 +165,8 @@ def show_thread(call: ApiCall) -> JsonObject:
     if record is None:
         return {**_empty_thread(call.text("thread")), **show_composer(call)}
     thread = call.thread()
-    steps = read_steps(call, thread, call.text_or_none("until"))
+    head = call.read_until(thread.name, thread.current)
+    steps = [] if head is None else call.store.walk(thread.name, head)
     view, changes = read_changes(steps)
     count = count_once(counter_for(TOKENIZER).message)
     return {
@@ -292,11 +293,9 @@ def show_commit(call: ApiCall) -> JsonObject:
     return {"commit": commit, "echo": parts, **change_json(change or Change((), ()), count)}
 
 
-def read_steps(call: ApiCall, thread: Thread, until: str | None = None) -> list[Step]:
-    """The commits of the branch, oldest first, up to the commit `until`."""
-    head = (
-        call.store.read_ref(thread.name, thread.current) if until is None else read_commit_id(until)
-    )
+def read_steps(call: ApiCall, thread: Thread) -> list[Step]:
+    """The commits of the branch, oldest first."""
+    head = call.store.read_ref(thread.name, thread.current)
     return [] if head is None else call.store.walk(thread.name, head)
 
 

@@ -98,7 +98,7 @@ def show_rows(call: ApiCall) -> JsonObject:
         return _new_thread(call)
     branch = call.thread_and_branch()[1]
     until = call.text_or_none("until")
-    head = call.store.read_ref(record.name, branch) if until is None else read_commit_id(until)
+    head = call.read_until(record.name, branch)
     if head is not None and _may_send_tail(call, record.name, branch, head):
         tail = _show_tail(call, record, branch, head)
         if tail is not None:
@@ -212,9 +212,7 @@ def _commit_json(call: ApiCall, thread: str, branch: str, id: Id) -> JsonObject:
     If several branches contain it, the open one is preferred. Commits are counted along first
     parents, as in the log; a commit that was merged and has no branch any more has no number.
     """
-    steps = call.store.read_commits(thread, [id])
-    if not steps:
-        raise Refused(f"no commit {id.hex()!r} in this thread", param="until", status=404)
+    (step,) = call.store.read_commits(thread, [id])
     heads = read_branches(call.store, thread)
     names = sorted(heads, key=lambda name: (name != branch, heads[name] != id, name))
     containing = (name for name in names if call.store.read_depths(thread, heads[name], [id]))
@@ -225,7 +223,7 @@ def _commit_json(call: ApiCall, thread: str, branch: str, id: Id) -> JsonObject:
     index = next((index for index, node in enumerate(nodes) if node.id == id), None)
     return {
         "id": id.hex(),
-        "created": steps[0].commit.created,
+        "created": step.commit.created,
         "branch": branch_name,
         "number": None if index is None else len(nodes) - index,
         "of": None if index is None else len(nodes),
