@@ -35,6 +35,7 @@ from weft.agent import (
     ToolStart,
     UsageReport,
 )
+from weft.history import without_client_text
 from weft.store import open_store
 
 pytestmark = [
@@ -121,7 +122,7 @@ class Driver:
     def texts(self) -> list[tuple[str, str]]:
         """The dialogue of the thread: the text of each message that has some."""
         messages = self.thread.compile().messages
-        shown = [(m.role, weft.thread.without_client_text(m)) for m in messages]
+        shown = [(m.role, without_client_text(m)) for m in messages]
         return [(role, text) for role, text in shown if text and role in ("user", "assistant")]
 
 

@@ -34,6 +34,7 @@ from msgspec import Struct, field, structs
 from weft.catalog import Catalog, cost, load_catalog
 from weft.codec import CODECS
 from weft.errors import ThreadError
+from weft.history import split_typed
 from weft.model import JsonObject, Message, Text, ToolResult, is_system
 from weft.store import write_private
 from weft.thread import (
@@ -45,7 +46,6 @@ from weft.thread import (
     open as open_thread,
     read_attachments,
     session_name,
-    split_typed,
     write_session,
 )
 

@@ -10,9 +10,9 @@ from typing import Any
 from msgspec import structs
 
 from weft.errors import ThreadError
-from weft.history import Setup
+from weft.history import Setup, text_for_list
 from weft.model import Message, Params, Text, ToolCall, describe_call, display_text, speaker
-from weft.thread import Attempt, CommitInfo, Thread, text_for_list
+from weft.thread import Attempt, CommitInfo, Thread
 
 from .terminal import PLAIN, Screen, shorten
 

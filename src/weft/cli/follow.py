@@ -19,9 +19,10 @@ from urllib.parse import quote, urlsplit
 import orjson
 
 from weft.errors import ConfigError
+from weft.history import split_typed
 from weft.model import JsonObject, Message, ToolCall, ToolResult, describe_call, is_system, texts
 from weft.store import SERVER_SUFFIX, Store, companion_path, open_store, read_server
-from weft.thread import CommitInfo, Thread, open as open_thread, split_typed
+from weft.thread import CommitInfo, Thread, open as open_thread
 
 from .common import existing_store, existing_thread
 from .console import print_error

@@ -31,7 +31,15 @@ import orjson
 from weft.catalog import Catalog
 from weft.demo import SAMPLE
 from weft.errors import Refused
-from weft.history import Row, Setup, is_visible, read_branches, read_stop_reason, read_times
+from weft.history import (
+    CLIENT_TEXT,
+    Row,
+    Setup,
+    is_visible,
+    read_branches,
+    read_stop_reason,
+    read_times,
+)
 from weft.ids import Id
 from weft.model import (
     Audio,
@@ -48,7 +56,7 @@ from weft.model import (
     describe_call,
 )
 from weft.store import ThreadRecord
-from weft.thread import CLIENT_TEXT, price_usage, read_attempt
+from weft.thread import price_usage, read_attempt
 from weft.tokens import Tokenizer, counter_for
 
 from .api_call import DEFAULT_BRANCH, ApiCall, Handler, read_commit_id

@@ -34,11 +34,19 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from weft.errors import RefMoved
-from weft.history import TAG, Series, View, decode_appended, match_key, read_branches
+from weft.history import (
+    TAG,
+    Series,
+    View,
+    decode_appended,
+    match_key,
+    read_branches,
+    without_client_text,
+)
 from weft.ids import Id
 from weft.model import Message, Opaque, Text, is_system
 from weft.store import Landing, Store, ThreadRecord
-from weft.thread import VENDOR_SUMMARIES, Thread, open as open_thread, without_client_text
+from weft.thread import VENDOR_SUMMARIES, Thread, open as open_thread
 
 from .codex_compaction import OPENING
 

@@ -19,7 +19,15 @@ import orjson
 from msgspec import Struct
 
 from weft.agent import MessageCounts
-from weft.history import Count, Row, View, compile_last, is_visible, read_stop_reason
+from weft.history import (
+    Count,
+    Row,
+    View,
+    compile_last,
+    is_visible,
+    read_stop_reason,
+    text_for_list,
+)
 from weft.ids import Id
 from weft.model import (
     Audio,
@@ -44,7 +52,7 @@ from weft.model import (
 )
 from weft.printable import without_bold, without_escape_sequences
 from weft.store import Step, Store
-from weft.thread import AnswerCost, Attempt, CommitInfo, text_for_list
+from weft.thread import AnswerCost, Attempt, CommitInfo
 
 from .render import render
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .client_text import CLIENT_TEXT, split_typed, text_for_list, without_client_text
     from .compile import (
         HIDDEN_KINDS,
         Count,
@@ -162,6 +163,7 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(
     __name__,
     {
+        "client_text": "CLIENT_TEXT split_typed text_for_list without_client_text",
         "compile": (
             "HIDDEN_KINDS Count View compile_last compile_slots compile_tail is_signed is_visible "
             "visible_rows"
@@ -208,6 +210,7 @@ __getattr__ = lazy_names(
 
 __all__ = [
     "CHOICES",
+    "CLIENT_TEXT",
     "HIDDEN_KINDS",
     "OBJECT_FORMAT",
     "PRIORITIES",
@@ -333,10 +336,13 @@ __all__ = [
     "search_commits",
     "search_matches",
     "setup_changes",
+    "split_typed",
     "sweep",
+    "text_for_list",
     "threads_with",
     "tools_digest",
     "truncate_damaged_branch",
     "undoable_moves",
     "visible_rows",
+    "without_client_text",
 ]

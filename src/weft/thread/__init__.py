@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         timeout_answer,
     )
     from .attempts import Attempt, read_attempt
-    from .client_text import CLIENT_TEXT, split_typed, text_for_list, without_client_text
     from .compiled import (
         VENDOR_SUMMARIES,
         CompiledContext,
@@ -115,7 +114,6 @@ __getattr__ = lazy_names(
         "arguments": "CompactOptions",
         "asker": "SUMMARY_SECONDS Asker Models ask_within drive error_answer timeout_answer",
         "attempts": "Attempt read_attempt",
-        "client_text": "CLIENT_TEXT split_typed text_for_list without_client_text",
         "compiled": (
             "VENDOR_SUMMARIES CompiledContext Recipe VendorParams has_sealed_summaries to_text "
             "with_portable_summaries"
@@ -156,7 +154,6 @@ __getattr__ = lazy_names(
 
 __all__ = [
     "ARCHIVE",
-    "CLIENT_TEXT",
     "EXPORT_FORMATS",
     "IMPORT_FORMATS",
     "LOCAL_SCOPE",
@@ -258,8 +255,6 @@ __all__ = [
     "session_id",
     "session_key",
     "session_name",
-    "split_typed",
-    "text_for_list",
     "threads",
     "timeout_answer",
     "to_text",
@@ -267,7 +262,6 @@ __all__ = [
     "undelete",
     "unregister_content_type",
     "with_portable_summaries",
-    "without_client_text",
     "write_echo",
     "write_session",
 ]

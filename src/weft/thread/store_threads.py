@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from weft.checked import checked_function
 from weft.errors import NotFound, StoreError, ThreadError, WrongValue
-from weft.history import View, chain_messages, read_branches
+from weft.history import View, chain_messages, read_branches, without_client_text
 from weft.ids import Id
 from weft.lazy import lazy_pattern
 from weft.model import Message, is_system
@@ -33,7 +33,6 @@ from weft.store import (
 
 from .arguments import check_name, check_thread_name
 from .asker import Models
-from .client_text import without_client_text
 from .handle import Handle
 from .hooks import Budget, check_budget
 from .lookup import LIMIT, Hit, Moment, make_filter, search_all

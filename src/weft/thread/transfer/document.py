@@ -24,7 +24,7 @@ from itertools import groupby
 import orjson
 from msgspec import Struct
 
-from weft.history import TAG, Row, View
+from weft.history import CLIENT_TEXT, TAG, Row, View
 from weft.ids import Id
 from weft.model import (
     Audio,
@@ -47,7 +47,6 @@ from weft.model import (
 )
 from weft.printable import clean_text, without_escape_sequences
 from weft.store import Step
-from weft.thread.client_text import CLIENT_TEXT
 from weft.thread.handle import Handle
 
 Render = Callable[[str], str]
