@@ -658,6 +658,110 @@ def test_of_two_calls_without_ids_the_one_with_equal_arguments_continues(store, 
     assert back.call_id == call.id
 
 
+def user(*blocks):
+    return Message("user", tuple(Text(block) for block in blocks))
+
+
+AFTER_FIRST = (call(UNIQUE), result(UNIQUE), *dialogue("done", "done")[1:])
+"""The turns after a first question: a call proves them."""
+
+
+def ask_with_call(gateway, lead, hint, **more):
+    """A question that is answered with a call, and then with `done`."""
+    recorded = gateway.ask(Request("m", lead, **more), hint=hint)
+    gateway.reply(recorded, AFTER_FIRST[0])
+    return gateway.turn(Request("m", (*lead, *AFTER_FIRST[:2]), **more), "done", hint=hint)
+
+
+@pytest.mark.parametrize("lead", [(), (Message("system", (Text("be brief"),)),)])
+@pytest.mark.parametrize("tools", [(), (Tool("look", "", {"type": "object"}),)])
+@pytest.mark.parametrize("hint", [None, "s"])
+def test_an_edit_of_the_first_message_is_a_branch(store, gateway, hint, tools, lead):
+    """The client keeps the turns after it, and goes on several times; then it goes back."""
+    location = ask_with_call(gateway, (*lead, user("delete it")), hint, tools=tools)
+    thread, old = location.thread, texts(store, location)
+    messages = (*lead, user("read it"), *AFTER_FIRST)
+    for number in range(3):
+        messages = (*messages, user(f"q{number}"))
+        location = gateway.turn(Request("m", messages, tools=tools), f"a{number}", hint=hint)
+        messages = (*messages, Message("assistant", (Text(f"a{number}"),)))
+        if number == 1:
+            gateway = Gateway(store)
+    assert (location.thread, location.branch) == (thread, "main")
+    new = [message.text for message in messages]
+    assert branch_texts(store, thread) == {"before-edit-of-turn-1": old, "main": new}
+    returned = (*lead, user("delete it"), *AFTER_FIRST, user("q9"))
+    location = gateway.turn(Request("m", returned, tools=tools), "a9", hint=hint)
+    lines = branch_texts(store, thread)
+    assert lines[location.branch] == [*old, "q9", "a9"]
+    assert new in lines.values()
+    assert [record.name for record in store.threads()] == [thread]
+    assert fsck(store).clean
+
+
+CONTEXTS = [
+    [("<system-reminder>Monday</system-reminder>", "fix it"), ("fix it",)],
+    [("<environment_context>/a</environment_context>\nfix it",), ("fix it",)],
+    [("Today is Monday.", "fix it"), ("Today is Tuesday.", "fix it")],  # an unknown client
+]
+
+
+@pytest.mark.parametrize("contexts", [*CONTEXTS, *(list(reversed(row)) for row in CONTEXTS)])
+@pytest.mark.parametrize("hint", [None, "s"])
+def test_another_context_in_the_first_message_is_not_an_edit(store, gateway, hint, contexts):
+    first, second = contexts
+    location = ask_with_call(gateway, (user(*first),), hint)
+    messages = (user(*second), *AFTER_FIRST, user("next"))
+    then = gateway.turn(Request("m", messages), "last", hint=hint)
+    assert (then.thread, then.branch) == (location.thread, location.branch)
+    (line,) = branch_texts(store, then.thread).values()
+    assert line[-3:] == ["done", "next", "last"]
+    edited = (user(*second[:-1], "leave it"), *messages[1:])
+    edited_at = gateway.turn(Request("m", edited), "new", hint=hint)
+    assert edited_at.thread == location.thread
+    assert set(branch_texts(store, then.thread)) == {"main", "before-edit-of-turn-1"}
+
+
+@pytest.mark.parametrize("edit", ["compact", "edit"])
+def test_a_client_that_edits_its_first_message_leaves_an_edited_conversation(store, gateway, edit):
+    location = ask_with_call(gateway, (user("delete it"),), "s")
+    messages = (user("delete it"), *AFTER_FIRST, *dialogue("q1", "a1"))
+    gateway.turn(Request("m", messages[:-1]), "a1", hint="s")
+    thread = weft.thread.open(store, location.thread)
+    if edit == "compact":
+        thread.compact(keep=1, summary="It has to be deleted.")
+    else:
+        thread.edit(thread.log()[-1].id, "delete it now")
+    recorded = gateway.ask(Request("m", (*messages, user("q2"))), hint="s")
+    assert recorded.location.is_edited
+    gateway.reply(recorded, "a2")
+    messages = (*messages, *dialogue("q2", "a2"))
+    context = user("<system-reminder>Tuesday</system-reminder>", "delete it")
+    recorded = gateway.ask(Request("m", (context, *messages[1:], user("q3"))), hint="s")
+    assert recorded.location.is_edited
+    gateway.reply(recorded, "a3")
+    messages = (*messages, *dialogue("q3", "a3"))
+    recorded = gateway.ask(Request("m", (user("read it"), *messages[1:], user("q4"))), hint="s")
+    assert not recorded.location.is_edited
+    location = gateway.reply(recorded, "a4")
+    assert (location.thread, location.branch) == ("s", "main")
+    line = texts(store, location)
+    assert (line[0], line[-2:]) == ("read it", ["q4", "a4"])
+    assert len(line) == len(messages) + 2
+
+
+def test_a_result_cleared_after_an_edit_in_weft_is_not_an_edit(store, gateway):
+    """The first message was edited in Weft, which the client does not know."""
+    location = ask_with_call(gateway, (user("delete it"),), None)
+    thread = weft.thread.open(store, location.thread)
+    thread.edit(thread.log()[-1].id, "read it")
+    cleared = (AFTER_FIRST[0], result(UNIQUE, "[cleared]"), AFTER_FIRST[2])
+    recorded = gateway.ask(Request("m", (user("delete it"), *cleared, user("next"))))
+    location = gateway.reply(recorded, "last")
+    assert texts(store, location) == ["read it", "", "found", "done", "next", "last"]
+    assert len(branch_texts(store, location.thread)) == 1
+
+
 def test_a_new_name_becomes_an_alias_of_the_proven_conversation(gateway):
     recorded = gateway.ask(request("a"), hint="one")
     gateway.reply(recorded, call(UNIQUE))
@@ -1364,6 +1468,23 @@ def test_an_imported_session_with_calls_continues_with_other_results(store, gate
     assert location.thread == imported.thread
     assert weft.thread.open(store, imported.thread).branches().keys() == {"main"}
     assert visible_texts(store, imported.thread)[-2:] == ["c", "d"]
+
+
+def test_an_edit_of_the_first_message_does_not_continue_the_imported_session(store, gateway):
+    weft.thread.import_bytes(store, session_file("a", "b", "c", "d"))
+    location = gateway.turn(claude_request("x", "b", "c", "d", "e"), "f", hint=LIVE)
+    assert location.thread != SESSION
+    assert visible_texts(store, location.thread) == ["x", "b", "c", "d", "e", "f"]
+    assert visible_texts(store, SESSION) == ["a", "b", "c", "d"]
+
+
+def test_a_file_with_another_first_message_is_a_branch_of_the_live_session(store, gateway):
+    gateway.turn(claude_request("a"), "b", hint=LIVE)
+    gateway.turn(claude_request("a", "b", "c"), "d", hint=LIVE)
+    (imported,) = weft.thread.import_bytes(store, session_file("x", "b", "c", "d"))
+    assert imported.thread == LIVE
+    assert visible_texts(store, LIVE) == ["a", "b", "c", "d"]
+    assert ["x", "b", "c", "d"] in branch_texts(store, LIVE).values()
 
 
 def test_a_session_with_only_the_imported_name_is_a_child(store, gateway):

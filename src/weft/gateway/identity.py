@@ -29,6 +29,7 @@ from uuid import uuid4
 from msgspec import Struct, structs
 
 from weft.history import (
+    FirstTurn,
     MatchPoint,
     MatchTrace,
     Row,
@@ -493,6 +494,11 @@ def _fingerprint(message: Message) -> TraceKey:
     return (message.role,)
 
 
+BEFORE_FIRST: Id = b""
+"""The commit of a continuation if the client edited its first message and kept later ones. The
+request then starts a second line of commits in the thread."""
+
+
 class Continuation(Struct, frozen=True):
     """Where a request continues: its first `length` messages are the thread up to `commit`.
 
@@ -589,7 +595,9 @@ def find_continuation(
     if anchor is not None and (continuation is None or continuation.length < anchor.length):
         aligned = _align(store, incoming, anchor)
         if aligned.length < incoming.answered_length:
-            by_turns = _align_head(store, incoming, anchor.thread)
+            # If the first message was edited, the current branch may have the edited one already.
+            first: FirstTurn = "typed" if aligned.commit == BEFORE_FIRST else "ignored"
+            by_turns = _align_head(store, incoming, anchor.thread, first)
             if by_turns is not None and by_turns.length > aligned.length:
                 return structs.replace(by_turns, is_token=True)
         return aligned
@@ -645,18 +653,22 @@ def _align_before(store: Store, incoming: Incoming, anchor: Continuation) -> Con
     edit = find_edit(dialogue, incoming.messages[: anchor.length])
     if edit is not None:
         commit, length = edit
+        if commit is None:
+            return Continuation(anchor.thread, BEFORE_FIRST, 0, is_token=True)
         return _skip_echoes(store, incoming, Continuation(anchor.thread, commit, length, True))
     return _continue_after(store, incoming, anchor)
 
 
-def _align_head(store: Store, incoming: Incoming, thread: str) -> Continuation | None:
+def _align_head(
+    store: Store, incoming: Incoming, thread: str, first: FirstTurn
+) -> Continuation | None:
     """Where a request continues the current branch of a proven thread.
 
     Its client may have dropped old turns, or cleared results after the last call.
     """
     record = store.read_thread(thread)
     head = None if record is None else store.read_ref(thread, record.head)
-    return None if head is None else _align_turns(store, incoming, thread, head, ignore_first=True)
+    return None if head is None else _align_turns(store, incoming, thread, head, first)
 
 
 def _dialogue_rows(store: Store, thread: str, head: Id) -> list[Row]:
@@ -687,19 +699,22 @@ def _find_by_turns(store: Store, incoming: Incoming, session: Sequence[str]) -> 
         if is_imported:
             heads += list(reversed(refs.values()))[: IMPORTED_BRANCHES - 1]
         for head in heads:
-            continuation = _align_turns(store, incoming, thread, head, ignore_first=is_imported)
+            # The same typed text proves less without a token, but an imported session has no text
+            # that its client added.
+            first: FirstTurn = "typed" if is_imported else "all"
+            continuation = _align_turns(store, incoming, thread, head, first)
             if continuation and (best is None or continuation.length > best.length):
                 best = continuation
     return best
 
 
 def _align_turns(
-    store: Store, incoming: Incoming, thread: str, head: Id, *, ignore_first: bool
+    store: Store, incoming: Incoming, thread: str, head: Id, first: FirstTurn
 ) -> Continuation | None:
     """Where a request continues the conversation up to `head`, compared turn by turn."""
     rows = _dialogue_rows(store, thread, head)
     stored = [row.message for row in rows]
-    shared, length = align_turns(stored, incoming.messages, ignore_first=ignore_first)
+    shared, length = align_turns(stored, incoming.messages, first=first)
     trimmed = align_trimmed(stored, incoming.messages)
     if trimmed > length:
         shared, length = len(rows), trimmed

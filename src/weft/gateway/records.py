@@ -91,6 +91,7 @@ from .branches import (
 )
 from .hints import TITLE_KINDS, Family, find_main_thread, join_family, set_title
 from .identity import (
+    BEFORE_FIRST,
     Continuation,
     Incoming,
     TraceCache,
@@ -763,6 +764,9 @@ def _record_messages(
     thread = _read_thread(store, continuation.thread)
     if thread.scope is None:  # it was imported, and is the caller's now
         store.ensure_thread(thread.name, created=record.created, scope=record.scope)
+    if continuation.commit == BEFORE_FIRST:
+        commits = RequestCommits(thread, "", None, _first_drafts(record))
+        return _land_request(store, record, incoming, commits, context)
     echo = continuation.echo
     branches = branches_at(store, thread.name, continuation.commit)
     branch = thread.head if thread.head in branches else next(iter(branches), "")
@@ -814,8 +818,7 @@ def _start_conversation(
     context: RecordingContext,
 ) -> RequestLocation:
     """Write the first request of a conversation."""
-    drafts = [Draft("setup", Setup(record.tools))] if record.tools else []
-    drafts += [_append(message) for message in record.messages]
+    drafts = _first_drafts(record)
     prepared = _find_prepared(store, record, session)
     if prepared is not None:
         thread, setup_commit = prepared
@@ -823,6 +826,12 @@ def _start_conversation(
     else:
         commits = RequestCommits(_new_conversation(store, record, session), "", None, drafts)
     return _land_request(store, record, incoming, commits, context)
+
+
+def _first_drafts(record: RequestRecord) -> list[Draft]:
+    """The commits of a request that follows no commit."""
+    drafts = [Draft("setup", Setup(record.tools))] if record.tools else []
+    return drafts + [_append(message) for message in record.messages]
 
 
 def _message_before_setups(store: Store, continuation: Continuation) -> Id | None:
@@ -1238,7 +1247,11 @@ def _link_request(
     if location.is_edited:
         links.append((edited_key(head), head))
     store.add_links(location.thread, links)
-    if continuation is not None and record.hint is None and continuation.commit != head:
+    if (
+        continuation is not None
+        and record.hint is None
+        and continuation.commit not in (head, BEFORE_FIRST)
+    ):
         _mark_continued(store, continuation, context)
 
 

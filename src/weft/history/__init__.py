@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         truncate_damaged_branch,
     )
     from .match import (
+        FirstTurn,
         MatchPoint,
         MatchTrace,
         Series,
@@ -181,8 +182,8 @@ __getattr__ = lazy_names(
             "LiveName forget_text plan_forget"
         ),
         "match": (
-            "MatchPoint MatchTrace Series align_trimmed align_turns chain_message chain_messages "
-            "count_equal_messages echo_length empty_chain encode_series find_edit "
+            "FirstTurn MatchPoint MatchTrace Series align_trimmed align_turns chain_message "
+            "chain_messages count_equal_messages echo_length empty_chain encode_series find_edit "
             "has_results_without_ids is_codex_context is_echo is_same_input match_key "
             "match_points pair_calls tools_digest"
         ),
@@ -233,6 +234,7 @@ __all__ = [
     "DiffLine",
     "Draft",
     "Erased",
+    "FirstTurn",
     "Insert",
     "InsertedRow",
     "ListRows",

@@ -9,9 +9,13 @@ import re
 from weft.lazy import lazy_pattern
 from weft.model import Message, Refusal, Text
 
+COMMAND_ELEMENTS = ("command-name", "command-message", "command-args")
+"""Elements with which Claude Code writes a slash command that the user typed."""
+
 CLIENT_ELEMENTS = (
     "system-reminder",
     "environment_context",
+    "environment_details",
     "session_context",
     "user_instructions",
     "INSTRUCTIONS",
@@ -27,9 +31,7 @@ CLIENT_ELEMENTS = (
     "collaboration_mode",
     "multi_agent_role",
     "multi_agent_mode",
-    "command-name",
-    "command-message",
-    "command-args",
+    *COMMAND_ELEMENTS,
 )
 """Elements with which clients put their own text into a user's message."""
 
@@ -53,6 +55,13 @@ def without_client_text(message: Message) -> str:
     """
     texts = [block.text for block in message.blocks if isinstance(block, Text | Refusal)]
     return " ".join(CLIENT_TEXT.sub(" ", "\n".join(texts)).split())
+
+
+def without_context(text: str) -> str:
+    """The text without what a client adds by itself. A slash command stays: the user typed it."""
+    if "<" not in text and "# AGENTS.md" not in text:
+        return text
+    return CLIENT_TEXT.sub(lambda part: part[0] if part[1] in COMMAND_ELEMENTS else "", text)
 
 
 def text_for_list(role: str, text: str) -> str:

@@ -4,13 +4,14 @@
 - `find_edit` and `align_turns` compare a request or a session file with what is stored. Clients
   change what they send back: they add default arguments to calls, shorten paths, trim and join
   texts, clear old tool results, move reminders. An answer is recognised by the ids of its calls,
-  which every client must keep. An answer without calls is recognised by its visible content.
+  which every client must keep. An answer without calls is recognised by its visible content. In the
+  first turn, where clients put their context, only what the person typed is compared.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, takewhile
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct, structs
@@ -43,6 +44,7 @@ from weft.model import (
 )
 from weft.store import CommitRecord, Landing
 
+from .client_text import without_context
 from .objects import Append, Draft, encode_commit
 
 # Match keys: how a stateless request finds the thread that it continues.
@@ -349,6 +351,14 @@ them, it sends them before the next question.
 MIN_SAME_TURNS = 2
 """A question and its answer: with fewer equal turns, two lists may be different conversations."""
 
+FirstTurn = Literal["all", "typed", "ignored"]
+"""How the first turn is compared, where clients put their context:
+
+- `all`: every text must be equal, without the context of known clients
+- `typed`: only what the person typed must be equal
+- `ignored`: it is not compared
+"""
+
 StoredMessages = Sequence[tuple[Id, Message]]
 """The messages of a stored conversation, each with the commit that appended it."""
 
@@ -434,45 +444,50 @@ def echo_length(messages: Sequence[Message], start: int) -> int:
     return end - start
 
 
-def find_edit(stored: StoredMessages, messages: Sequence[Message]) -> tuple[Id, int] | None:
+def find_edit(stored: StoredMessages, messages: Sequence[Message]) -> tuple[Id | None, int] | None:
     """Where a request differs from the stored conversation because a user message was edited.
 
     `stored` ends with an answer, and `messages` end with its echo. Returns the commit before the
-    edited turn and the number of messages before it; `None` if nothing was edited. Two differences
-    are not edits: fewer turns than are stored, because the client dropped some, and another first
-    turn, because clients put their context into it.
+    edited turn and the number of messages before it; `None` if nothing was edited. For the first
+    turn, that commit is `None`. Two differences are not edits: fewer turns than are stored, because
+    the client dropped some, and another context in the first turn.
     """
     stored_turns = list(_turns([message for _, message in stored]))
     sent_turns = list(_turns(messages))
     if [turn.side for turn in stored_turns] != [turn.side for turn in sent_turns]:
         return None
-    for number in range(1, len(stored_turns)):
-        side_name, first, end = stored_turns[number]
+    for number, (side_name, first, end) in enumerate(stored_turns):
         if side_name == "assistant":
             continue
         stored_input = [message for _, message in stored[first:end] if not is_system(message)]
         sent_input = _turn_messages(messages, sent_turns[number])
-        if not is_same_input(stored_input, sent_input):
+        if number == 0:
+            if not _is_same_first_input(stored_input, sent_input):
+                return None, 0
+        elif not is_same_input(stored_input, sent_input):
             return stored[first - 1][0], sent_turns[number - 1].end
     return None
 
 
 def align_turns(
-    stored: Sequence[Message], messages: Sequence[Message], *, ignore_first: bool = True
+    stored: Sequence[Message], messages: Sequence[Message], *, first: FirstTurn = "typed"
 ) -> tuple[int, int]:
     """How many messages at the start of each list belong to the same conversation.
 
-    Messages are compared turn by turn, because clients group them differently. `ignore_first` skips
-    the first turn, because clients put their context into it. Both numbers are 0 if no answer is
-    the same.
+    Messages are compared turn by turn, because clients group them differently. Both numbers are 0
+    if no answer is the same.
     """
     matched = (0, 0)
     is_answered = False
     turns = zip(_turns(stored), _turns(messages), strict=False)
     for number, (stored_turn, sent_turn) in enumerate(turns):
-        is_user_turn = stored_turn.side == "user" and sent_turn.side == "user"
-        is_ignored = ignore_first and number == 0 and is_user_turn
-        if not is_ignored and not _is_same_turn(stored, stored_turn, messages, sent_turn):
+        if number == 0 and stored_turn.side == sent_turn.side == "user":
+            stored_input = _turn_messages(stored, stored_turn)
+            sent_input = _turn_messages(messages, sent_turn)
+            is_same = first == "ignored" or _is_same_first_input(stored_input, sent_input, first)
+        else:
+            is_same = _is_same_turn(stored, stored_turn, messages, sent_turn)
+        if not is_same:
             break
         is_answered = is_answered or stored_turn.side == "assistant"
         matched = (stored_turn.end, sent_turn.end)
@@ -571,6 +586,32 @@ def is_same_input(stored: Sequence[Message], sent: Sequence[Message]) -> bool:
     Tool results are compared by their call ids only: clients shorten and clear old results.
     """
     return list(_input_parts(stored)) == list(_input_parts(sent))
+
+
+def _is_same_first_input(
+    stored: Sequence[Message], sent: Sequence[Message], first: FirstTurn = "typed"
+) -> bool:
+    """Whether two first turns have the same typed text, and the same parts other than text.
+
+    The context of known clients is left out. Other clients put theirs into a text of its own before
+    the typed one. So in the mode `typed`, it is enough if the last texts are equal.
+    """
+    stored_parts, stored_texts = _first_input(stored)
+    sent_parts, sent_texts = _first_input(sent)
+    is_same_text = "".join(stored_texts) == "".join(sent_texts)  # clients group texts differently
+    if first == "typed" and not is_same_text:
+        is_same_text = stored_texts[-1:] == sent_texts[-1:]
+    return is_same_text and stored_parts == sent_parts
+
+
+def _first_input(messages: Sequence[Message]) -> tuple[list[object], list[str]]:
+    """The parts of a first turn: those other than text, and its texts without context."""
+    blocks = [block for message in messages for block in message.blocks]
+    parts = _input_parts(
+        [Message("user", tuple(block for block in blocks if _own_text(block) is None))]
+    )
+    texts = ("".join(without_context(_own_text(block) or "").split()) for block in blocks)
+    return list(parts), [text for text in texts if text]
 
 
 def _input_parts(messages: Sequence[Message]) -> Iterator[object]:
