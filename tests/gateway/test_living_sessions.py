@@ -8,6 +8,7 @@ from contextlib import closing
 
 import orjson
 import pytest
+from msgspec import structs
 
 import weft
 from servers import SECONDS, UPSTREAM_NAMES, weft_serve
@@ -209,6 +210,28 @@ def test_a_compaction_of_a_live_session_stays_in_effect(gateway, model, client, 
     session.say(f"Question 8 {session.nonce}")
     assert b"Question 1 " in model.bodies[session.nonce][-1]
     assert len(branches(gateway.store, thread)) == 1
+
+
+@pytest.mark.parametrize("client", ["claude code", "codex", "a chat client that merges text"])
+def test_an_edit_of_the_first_message_leaves_a_compaction(gateway, model, client):
+    session = Session(gateway.url, model, "a", CLIENTS[client], seed=5)
+    for number in range(6):
+        session.say(f"Question {number} {session.nonce}", rounds=1)
+    thread = session.threads[0]
+    with weft.open(gateway.store, thread=thread) as handle:
+        handle.compact(keep=2, summary="A summary of the old questions.")
+    session.say(f"Question 6 {session.nonce}", rounds=1)
+    assert b"A summary of the old" in model.bodies[session.nonce][-1]
+    session.turns[0] = structs.replace(session.turns[0], text=f"Another one {session.nonce}")
+    for number in (7, 8):
+        session.say(f"Question {number} {session.nonce}", rounds=1)
+        sent = model.bodies[session.nonce][-1]
+        assert b"Another one " in sent
+        assert b"Question 0 " not in sent
+        assert b"A summary of the old" not in sent
+    assert set(session.threads) == {thread}
+    assert set(branches(gateway.store, thread)) == {"main", "before-edit-of-turn-1"}
+    assert branch_text(gateway.store, thread) == without_white_space(session.texts())
 
 
 def messages_of(body):
