@@ -15,12 +15,12 @@ from weft.history import (
     plan_undo,
     read_operations,
     undoable_moves,
+    without_client_text,
 )
 from weft.ids import Id
 from weft.model import Message, Text, ToolResult, is_system
 from weft.store import Operation, Step
 
-from .client_text import without_client_text
 from .handle import NEARBY, Handle
 from .info import CommitInfo, read_info
 
