@@ -34,7 +34,8 @@ TITLES: list[tuple[str, list[Said], str | None]] = [
         "what Codex says of the folder",
         [
             lambda t: t.user(
-                "# AGENTS.md instructions for /src\n\n<INSTRUCTIONS>\nBe brief.\n</INSTRUCTIONS>\n"
+                "# AGENTS.md instructions for /my src\n\n"
+                "<INSTRUCTIONS>\nBe brief.\n</INSTRUCTIONS>\n"
                 "<environment_context>\n  <cwd>/src</cwd>\n</environment_context>"
             ),
             lambda t: t.user('<image name=[Image #1] path="/a.png">\n</image>\nwhat is this?'),

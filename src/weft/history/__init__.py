@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .client_text import CLIENT_TEXT, split_typed, text_for_list, without_client_text
+    from .client_text import (
+        CLIENT_TEXT,
+        is_codex_context,
+        split_typed,
+        text_for_list,
+        without_client_text,
+    )
     from .compile import (
         HIDDEN_KINDS,
         Count,
@@ -71,7 +77,6 @@ if TYPE_CHECKING:
         encode_series,
         find_edit,
         has_results_without_ids,
-        is_codex_context,
         is_echo,
         is_same_input,
         match_key,
@@ -164,7 +169,9 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(
     __name__,
     {
-        "client_text": "CLIENT_TEXT split_typed text_for_list without_client_text",
+        "client_text": (
+            "CLIENT_TEXT is_codex_context split_typed text_for_list without_client_text"
+        ),
         "compile": (
             "HIDDEN_KINDS Count View compile_last compile_slots compile_tail is_signed is_visible "
             "visible_rows"
@@ -184,7 +191,7 @@ __getattr__ = lazy_names(
         "match": (
             "FirstTurn MatchPoint MatchTrace Series align_trimmed align_turns chain_message "
             "chain_messages count_equal_messages echo_length empty_chain encode_series find_edit "
-            "has_results_without_ids is_codex_context is_echo is_same_input match_key "
+            "has_results_without_ids is_echo is_same_input match_key "
             "match_points pair_calls tools_digest"
         ),
         "merge": (

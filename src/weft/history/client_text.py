@@ -37,7 +37,7 @@ CLIENT_ELEMENTS = (
 
 CLIENT_TEXT = lazy_pattern(
     rf"<({'|'.join(CLIENT_ELEMENTS)})>.*?</\1>"
-    r"|# AGENTS\.md instructions for \S+"  # Codex: the heading before <INSTRUCTIONS>
+    r"|# AGENTS\.md instructions for [^\n]+"  # Codex: the heading before <INSTRUCTIONS>
     r"|<image name=[^>]*>|</image>"  # Codex: the tags around an image
     r"|<checkpoint:\w+>",  # Weft's own marker
     re.DOTALL,
@@ -45,6 +45,18 @@ CLIENT_TEXT = lazy_pattern(
 """The parts of a user's message that the user did not type.
 
 Group 1 is the name of an element, or `None` for the other parts.
+"""
+
+
+CODEX_CONTEXTS = (
+    ("<environment_context>", "</environment_context>"),
+    ("<user_instructions>", "</user_instructions>"),
+    ("# AGENTS.md instructions", "</INSTRUCTIONS>"),
+)
+"""The beginning and the end of the texts in which Codex sends its context as a user message.
+
+Codex sends them at the start of a conversation. In a session that it resumes from a file without
+them, it sends them before the next question.
 """
 
 
@@ -62,6 +74,12 @@ def without_context(text: str) -> str:
     if "<" not in text and "# AGENTS.md" not in text:
         return text
     return CLIENT_TEXT.sub(lambda part: part[0] if part[1] in COMMAND_ELEMENTS else "", text)
+
+
+def is_codex_context(text: str) -> bool:
+    """Whether a text of a user message is context that Codex wrote, not the user."""
+    bare = text.strip()
+    return any(bare.startswith(start) and bare.endswith(end) for start, end in CODEX_CONTEXTS)
 
 
 def text_for_list(role: str, text: str) -> str:

@@ -44,7 +44,7 @@ from weft.model import (
 )
 from weft.store import CommitRecord, Landing
 
-from .client_text import without_context
+from .client_text import is_codex_context, without_context
 from .objects import Append, Draft, encode_commit
 
 # Match keys: how a stateless request finds the thread that it continues.
@@ -336,17 +336,6 @@ def _media_key(source: Source) -> bytes:
 
 
 _REMINDER = lazy_pattern(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
-
-CODEX_CONTEXTS = (
-    ("<environment_context>", "</environment_context>"),
-    ("<user_instructions>", "</user_instructions>"),
-    ("# AGENTS.md instructions", "</INSTRUCTIONS>"),
-)
-"""The beginning and the end of the texts in which Codex sends its context as a user message.
-
-Codex sends them at the start of a conversation. In a session that it resumes from a file without
-them, it sends them before the next question.
-"""
 
 MIN_SAME_TURNS = 2
 """A question and its answer: with fewer equal turns, two lists may be different conversations."""
@@ -644,9 +633,3 @@ def _own_text(block: Block) -> str | None:
             return ""
         case _:
             return None
-
-
-def is_codex_context(text: str) -> bool:
-    """Whether a text of a user message is context that Codex wrote, not the user."""
-    bare = text.strip()
-    return any(bare.startswith(start) and bare.endswith(end) for start, end in CODEX_CONTEXTS)
