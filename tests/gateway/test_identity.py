@@ -750,6 +750,26 @@ def test_a_client_that_edits_its_first_message_leaves_an_edited_conversation(sto
     assert len(line) == len(messages) + 2
 
 
+def test_another_context_does_not_leave_a_compaction_without_calls(store, gateway):
+    messages = ()
+    for number in range(7):
+        day = Text(f"<system-reminder>day {number}</system-reminder>")
+        messages = (*messages, user(f"q{number}"))
+        sent = (Message("user", (day, *messages[0].blocks)), *messages[1:])
+        recorded = gateway.ask(Request("m", sent), hint="s")
+        assert recorded.location.is_edited == (number > 4)
+        location = gateway.reply(recorded, f"a{number}")
+        messages = (*messages, Message("assistant", (Text(f"a{number}"),)))
+        if number == 4:
+            weft.thread.open(store, "s").compact(keep=1, summary="Four questions.")
+    assert [record.name for record in store.threads()] == ["s"]
+    assert set(branch_texts(store, "s")) == {"main"}
+    assert texts(store, location)[-4:] == ["q5", "a5", "q6", "a6"]
+    edited = (user("leave it"), *messages[1:], user("next"))
+    recorded = gateway.ask(Request("m", edited), hint="s")
+    assert (recorded.location.thread, recorded.location.is_edited) == ("s.2", False)
+
+
 def test_a_result_cleared_after_an_edit_in_weft_is_not_an_edit(store, gateway):
     """The first message was edited in Weft, which the client does not know."""
     location = ask_with_call(gateway, (user("delete it"),), None)

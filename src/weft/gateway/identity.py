@@ -671,10 +671,9 @@ def _align_head(
     return None if head is None else _align_turns(store, incoming, thread, head, first)
 
 
-def _dialogue_rows(store: Store, thread: str, head: Id) -> list[Row]:
+def _dialogue_rows(steps: Sequence[Step]) -> list[Row]:
     """The rows of a conversation without system messages."""
-    rows = visible_rows(View().extend(store.walk(thread, head)).rows)
-    return [row for row in rows if not is_system(row.message)]
+    return [row for row in visible_rows(View().extend(steps).rows) if not is_system(row.message)]
 
 
 def _find_by_turns(store: Store, incoming: Incoming, session: Sequence[str]) -> Continuation | None:
@@ -711,8 +710,31 @@ def _find_by_turns(store: Store, incoming: Incoming, session: Sequence[str]) -> 
 def _align_turns(
     store: Store, incoming: Incoming, thread: str, head: Id, first: FirstTurn
 ) -> Continuation | None:
-    """Where a request continues the conversation up to `head`, compared turn by turn."""
-    rows = _dialogue_rows(store, thread, head)
+    """Where a request continues the conversation up to `head`, compared turn by turn.
+
+    The client does not know about a compaction or an edit in Weft, so the messages are also
+    compared as they were appended.
+    """
+    steps = store.walk(thread, head)
+    aligned = _align_rows(store, incoming, thread, _dialogue_rows(steps), first, head)
+    appended = [step for step in steps if step.commit.kind == "append"]
+    if all(step.commit.kind in ("append", "setup") for step in steps):
+        return aligned
+    as_appended = _align_rows(store, incoming, thread, _dialogue_rows(appended), first)
+    if as_appended and (aligned is None or as_appended.length > aligned.length):
+        return as_appended
+    return aligned
+
+
+def _align_rows(
+    store: Store,
+    incoming: Incoming,
+    thread: str,
+    rows: Sequence[Row],
+    first: FirstTurn,
+    head: Id | None = None,
+) -> Continuation | None:
+    """Where a request continues these rows; after all of them, at `head` if there is one."""
     stored = [row.message for row in rows]
     shared, length = align_turns(stored, incoming.messages, first=first)
     trimmed = align_trimmed(stored, incoming.messages)
@@ -722,7 +744,7 @@ def _align_turns(
         return None
     while length < len(incoming.messages) and is_system(incoming.messages[length]):
         length += 1  # as for equal chains, which system messages do not change
-    commit = head if shared == len(rows) else rows[shared - 1].id
+    commit = head if head is not None and shared == len(rows) else rows[shared - 1].id
     if commit is None or not store.read_nodes(thread, [commit]):
         return None  # the message is a summary's, and has no commit of its own
     return Continuation(thread, commit, length)
