@@ -10,7 +10,7 @@ from weft.lazy import lazy_pattern
 from weft.model import Message, Refusal, Text
 
 COMMAND_ELEMENTS = ("command-name", "command-message", "command-args")
-"""Elements with which Claude Code writes a slash command that the user typed."""
+"""Elements that Claude Code writes for a slash command that the user typed."""
 
 CLIENT_ELEMENTS = (
     "system-reminder",
@@ -33,7 +33,7 @@ CLIENT_ELEMENTS = (
     "multi_agent_mode",
     *COMMAND_ELEMENTS,
 )
-"""Elements with which clients put their own text into a user's message."""
+"""Elements that clients write into a user's message."""
 
 CLIENT_TEXT = lazy_pattern(
     rf"<({'|'.join(CLIENT_ELEMENTS)})>.*?</\1>"
@@ -42,7 +42,10 @@ CLIENT_TEXT = lazy_pattern(
     r"|<checkpoint:\w+>",  # Weft's own marker
     re.DOTALL,
 )
-"""The parts of a user's message that the user did not type.
+"""The parts of a user's message that a client wrote.
+
+A slash command is one of them, because the client writes it as elements; `without_context`
+keeps it.
 
 Group 1 is the name of an element, or `None` for the other parts.
 """
@@ -73,7 +76,7 @@ def without_context(text: str) -> str:
     """The text without what a client adds by itself. A slash command stays: the user typed it."""
     if "<" not in text and "# AGENTS.md" not in text:
         return text
-    return CLIENT_TEXT.sub(lambda part: part[0] if part[1] in COMMAND_ELEMENTS else "", text)
+    return CLIENT_TEXT.sub(lambda match: match[0] if match[1] in COMMAND_ELEMENTS else "", text)
 
 
 def is_codex_context(text: str) -> bool:
@@ -85,8 +88,8 @@ def is_codex_context(text: str) -> bool:
 def text_for_list(role: str, text: str) -> str:
     """The text of a message for one line of a list, such as `weft log`.
 
-    For a user's message it is only the part that the user typed. If the user typed nothing, it is
-    the names of the client's elements: `[system-reminder]`.
+    For a user's message it is the text without `CLIENT_TEXT`. If nothing is left, it is the names
+    of the client's elements: `[system-reminder]`.
     """
     if role != "user":
         return text
@@ -95,7 +98,7 @@ def text_for_list(role: str, text: str) -> str:
 
 
 def split_typed(text: str) -> tuple[str, list[str]]:
-    """The part of a user's message that the user typed, and the names of the client's elements."""
+    """A user's message without `CLIENT_TEXT`, and the names of the client's elements."""
     if "<" not in text and "# AGENTS.md" not in text:
         return text, []
     matches = list(CLIENT_TEXT.finditer(text))

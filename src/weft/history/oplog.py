@@ -7,10 +7,11 @@ an undo. The operations of a batch (`t.batch()`) are one step. An undo may also 
 in part: if it moves the ref back, but not to where the ref was before the operation, the rest of
 the operation is still in effect.
 
-Undo belongs to a branch: operations on other branches are not undone. Some operations do not move
-the caller's current branch: a switch, or the creation or deletion of a branch or tag. For these the
-log has `from_branch`, the caller's current branch at that time. A caller can undo them only if it
-owns them (`is_own`, see `Handle.owns_operation`). docs/adr/0026-undo-per-branch.md has the reasons.
+Undo belongs to a branch: operations on other branches are not undone. Some operations do not change
+the commit of the caller's current branch: a switch, or the creation or deletion of another branch
+or of a tag. For these the log has `from_branch`, the caller's current branch before the operation.
+A caller can undo them only if it owns them (`is_own`, see `Handle.owns_operation`).
+docs/adr/0026-undo-per-branch.md has the reasons.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -118,19 +119,19 @@ def _in_effect(operations: Iterable[Operation]) -> Iterator[Operation]:
     `new` of an operation that was undone in part is where the undo moved the ref.
     """
     undos: dict[str, list[Operation]] = {}  # by ref: undos of older operations, the oldest last
-    redone: dict[str, int] = {}  # by ref: how many of the older undos were reversed
+    undos_to_skip: dict[str, int] = {}  # by ref: one for each newer redo
     for operation in operations:
         ref = operation.ref
         if is_switch(operation):
             yield operation
         elif operation.verb == REDO:
-            redone[ref] = redone.get(ref, 0) + 1
+            undos_to_skip[ref] = undos_to_skip.get(ref, 0) + 1
         elif operation.verb != UNDO:
             rest = _rest_in_effect(operation, undos.get(ref, []))
             if rest is not None:
                 yield rest
-        elif redone.get(ref, 0) > 0:
-            redone[ref] -= 1
+        elif undos_to_skip.get(ref, 0) > 0:
+            undos_to_skip[ref] -= 1
         else:
             undos.setdefault(ref, []).append(operation)
 
@@ -192,7 +193,7 @@ class _Switches:
         self._branch = branch
         self._is_own = is_own
         self._to_skip: dict[tuple[str, str], int] = {}  # by (from, to): how many older switches
-        self._is_found = False  # then older switches do not matter
+        self._is_found = False  # if true, older switches do not matter
 
     def is_next_to_undo(self, operation: Operation) -> bool:
         """Whether the next undo reverses this switch.
