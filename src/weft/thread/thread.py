@@ -1128,8 +1128,8 @@ class Thread:
         merge, a reset. These operations of this handle count too: a switch, and the creation or
         deletion of a branch or tag. The creation of a branch no longer counts after somebody has
         written to that branch. If the handle was opened without `branch=`, such operations from
-        before it was opened count as well. Other branches never change. Raises `ThreadError` if
-        there is nothing to undo.
+        before it was opened count as well. Commits on other branches are never undone. Raises
+        `ThreadError` if there is nothing to undo.
         """
         return undo.undo(self._handle, turn=turn)
 
