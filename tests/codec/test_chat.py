@@ -396,7 +396,7 @@ def test_parameters_of_other_protocols(params, members):
             "minimal",
             [("effort_changed", "meaning"), ("thinking_not_disabled", "form")],
         ),
-        (Reasoning("off"), "m", None, [("thinking_not_disabled", "form")]),  # it may not think
+        (Reasoning("off"), "m", None, [("thinking_not_disabled", "form")]),  # it decides for itself
         (
             Reasoning("off", effort="high"),
             "gpt-5.1",

@@ -53,10 +53,11 @@ class JsonLayout(Struct, frozen=True):
     ends: "array[int]"
 
     def with_first_items(self, earlier: "JsonLayout", count: int) -> "JsonLayout":
-        """The layout of the complete text; this one is without the first `count` items of the list.
+        """The layout of a complete text.
 
-        `earlier` is the layout of another text. Up to its item with the index `count`, that text
-        has the same bytes as the complete text.
+        `self` is the layout of the same text without the first `count` items of its list. `earlier`
+        is the layout of another text, which has the same bytes as the complete text up to its item
+        with the index `count`.
         """
         shift = earlier.starts[count] - earlier.starts[0]
         list_start = self.starts[0]

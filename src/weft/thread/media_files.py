@@ -18,13 +18,13 @@ Attachment = str | Path | Media
 """The path of a file, or a media block."""
 
 MAX_FILE_BYTES = 20 * 1024 * 1024
-"""The largest file that can be attached. In base64 it has 28 MB.
+"""The largest file that can be attached. In base64 this is 28 MB.
 
-Among Anthropic, OpenAI and Google, Anthropic accepts the smallest requests, 32 MB:
+Of Anthropic, OpenAI and Google, Anthropic has the lowest limit for a request, 32 MB:
 https://platform.claude.com/docs/en/api/overview#request-size-limits
 
-A vendor may still refuse a smaller file: Anthropic accepts images of 5 MB in base64, and files in
-earlier messages count for the size of a request too.
+A vendor may still refuse a smaller file: Anthropic accepts images of at most 5 MB in base64, and
+files in earlier messages count towards the size of a request too.
 """
 
 SIGNATURES: tuple[tuple[int, bytes, str], ...] = (

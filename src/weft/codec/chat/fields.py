@@ -177,8 +177,8 @@ def _write_reasoning(reasoning: Reasoning, context: EncodeContext) -> str | None
         level = "meaning" if effort is None else "form"
         losses.param("reasoning.mode", "thinking_mode_dropped", reasoning.mode, level)
     elif reasoning.mode == "off" and effort != "none":
-        # The meaning changes if the caller also set an effort: the model thinks. Without one, the
-        # model may not think at all, or `nearest_effort` has reported the change.
+        # The meaning changes only if the caller also set an effort, because then the model thinks.
+        # Otherwise the model decides for itself, or `nearest_effort` has reported the change.
         level = "meaning" if reasoning.effort and effort else "form"
         losses.param("reasoning.mode", "thinking_not_disabled", "", level)
     if reasoning.budget is not None:

@@ -29,8 +29,8 @@ MAX_PARTICIPANT_NAME_LENGTH = 64
 INVALID_PARTICIPANT_NAME_CHARACTER = re.compile(r"[\s<|\\/>]")
 
 SOURCE_MEMBER = "item"
-"""The key in a block's `ext` for the name of the member that the block was decoded from, if the
-block does not show it. Threads store it."""
+"""If it is not clear from a block which member it was decoded from, the block's `ext` has the name
+of that member under this key. The key is part of the stored format."""
 
 THINKING_MEMBERS = (
     "reasoning_content",  # DeepSeek
