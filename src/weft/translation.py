@@ -120,8 +120,8 @@ CACHE_POLICIES: tuple[str, ...] = get_args(CachePolicy)
 class Translation:
     """A translated body.
 
-    `losses` lists what the target protocol cannot express. `path` is the URL path to send a request
-    to. `status` is the HTTP status of a translated error.
+    `losses` lists what was dropped, changed, added or moved. `path` is the URL path to send a
+    request to. `status` is the HTTP status of a translated error.
     """
 
     def __init__(

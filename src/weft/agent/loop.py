@@ -240,8 +240,8 @@ AgentTool = Callable[..., Any] | FunctionTool | ToolSource
 class AgentAnswer(str):
     """The text of an answer, with the losses, usage and cost of its run.
 
-    - `losses`: everything that was dropped or changed on the way to the model so that the answer
-      may be different (level `meaning`).
+    - `losses`: each change of a request that may affect the answer (level `meaning`): what was
+      dropped, changed, added or moved. Empty if there was none.
     - `usage`: the tokens of all requests of the run, as the vendor reported them.
     - `cost`: dollars of the run; None if the catalogue has no price.
     """
@@ -537,8 +537,8 @@ class Agent:
     ) -> AgentAnswer:
         """Send a text and wait for the text of the last answer.
 
-        The answer is a `str`. Its `losses` list what was dropped or changed on the way to the
-        model, `usage` and `cost` are those of the whole run, and `parsed` is the object that
+        The answer is a `str`. Its `losses` list the changes of the requests that may affect the
+        answer, `usage` and `cost` are those of the whole run, and `parsed` is the object that
         `response_format` asked for.
 
         With `None` the model is asked again, as by `retry`. Raises `UpstreamFailed` with the

@@ -273,7 +273,7 @@ class AnswerWriter:
 
     @property
     def losses(self) -> list[Loss]:
-        """What the stream could not express, so far."""
+        """The losses of the stream so far."""
         return self._encoder.losses.items
 
     def write(self, events: Iterable[Event]) -> Piece:
@@ -382,7 +382,7 @@ class AnswerTranslator:
 
     @property
     def losses(self) -> list[Loss]:
-        """What the client's stream could not express, and what the upstream left out."""
+        """The losses of the client's stream, and what the upstream left out."""
         return [*self._reader.repairs, *self._writer.losses]
 
     def feed(self, data: bytes) -> Piece:

@@ -1,9 +1,8 @@
 """The `Codec` record: functions and facts of one protocol.
 
 Each protocol has a decoder to the model and an encoder from it. Decoders take plain dicts and keep
-unknown members. Encoders return the body and report everything that it cannot express. Streams are
-state machines without I/O: a decoder is fed frames and returns events, an encoder takes events and
-returns frames.
+unknown members. Encoders return the body and its losses. Streams are state machines without I/O: a
+decoder is fed frames and returns events, an encoder takes events and returns frames.
 
 Nothing here compares a vendor's name. Differences between vendors, models and deployments are in
 `Target`: the model's row in the catalogue, and the caller's policies.
@@ -99,7 +98,7 @@ Locate = Callable[[Position], str]
 
 
 class Losses:
-    """Collects what an encoder drops or changes.
+    """Collects what an encoder drops, changes, adds or moves.
 
     Paths refer to the source: the caller's body for a request, the upstream's body for an answer
     (`locate`).
@@ -166,7 +165,7 @@ RenamedTools = dict[str, OriginalTool]
 
 
 class Encoded(Struct, frozen=True):
-    """A body, everything that it could not express, and the tools that had to be renamed."""
+    """A body, its losses, and the tools that had to be renamed."""
 
     body: JsonObject
     losses: list[Loss]

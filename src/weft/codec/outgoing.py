@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class WrittenRequest(Struct, frozen=True):
-    """A request body, the path it is posted to, and everything the target cannot express.
+    """A request body, the path it is posted to, and the losses.
 
     `renamed_tools` is used to restore the tool names in the answer. If `Target.embed` is
     `verbatim`, parts of `body` are JSON text, which only `orjson.dumps` can write.

@@ -10,8 +10,7 @@
 A route is the provider that a request is sent to and the model's name there. That provider's server
 is the upstream. If it speaks the client's protocol, the bytes of the request are forwarded, with
 only the changes that `outgoing` lists, unless the conversation was edited in Weft. Otherwise the
-request and the answer are translated, and the header `x-weft-losses` says what the translation
-could not express.
+request and the answer are translated, and the header `x-weft-losses` reports the losses.
 
 A translated answer may lose parts that the client's protocol does not have, such as signed
 thinking. The store has the whole answer. If the client sends the answer back (an echo), the whole

@@ -67,7 +67,7 @@ class Relay(Protocol):
 
     @property
     def losses(self) -> list[Loss]:
-        """What the client's protocol could not express."""
+        """The losses of the translation into the client's protocol."""
         ...
 
     def feed(self, data: bytes, /) -> Piece:

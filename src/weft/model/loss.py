@@ -1,4 +1,6 @@
-"""Losses: values that report what a translation could not express. Nothing is dropped silently.
+"""Losses: values that report what a translation dropped, changed, added or moved.
+
+Nothing is dropped silently.
 
 A `Loss` has a stable `code`. The table `LOSS_CODES` says what each code means: its kind, its usual
 level, and the text for people. `docs/reference/losses.md` lists the same table.

@@ -546,8 +546,8 @@ class CompiledContext:
 
         `tools` replace the thread's own. `system` is the policy for later system messages
         (`SystemPolicy`), and `max_tokens` limits the answer. Other parameters come from
-        `Thread.setup()`, or are passed to `create()` beside these. `.losses` lists what the
-        protocol could not express.
+        `Thread.setup()`, or are passed to `create()` beside these. `.losses` lists what was
+        dropped, changed, added or moved.
         """
         return self._params("openai-chat", model, tools, system, max_tokens)
 

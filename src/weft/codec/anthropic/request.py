@@ -264,7 +264,7 @@ def _message_path(body: JsonObject, number: int, steps: list[int | str], offset:
 
 
 def encode_request(request: Request, target: Target) -> Encoded:
-    """The body for Anthropic, and everything it cannot express."""
+    """The body for Anthropic, and the losses."""
     losses = Losses(request)
     native = PROTOCOL in request.raw
     renamed_tools: RenamedTools = {}

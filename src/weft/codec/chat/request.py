@@ -321,7 +321,7 @@ def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Position], s
 
 
 def encode_request(request: Request, target: Target) -> Encoded:
-    """The body for Chat Completions, and everything it cannot express."""
+    """The body for Chat Completions, and the losses."""
     losses = Losses(request)
     renamed_tools: RenamedTools = {}
     allowed: tuple[str, ...] = ()

@@ -4,7 +4,7 @@
   hooks and budget, and the file is imported whole or not at all.
 - `import_bytes` imports a file, or an archive of whole threads, into a store. Hooks and budgets
   belong to open threads, so none apply here.
-- `export_bytes` writes one branch in another format and returns what that format cannot express.
+- `export_bytes` writes one branch in another format and also returns the losses.
 - `write_session` writes a thread, as it was at any commit, as a session that a client can resume.
 
 The result of an import (`Imported`) says how many messages were new, which branches were created,
@@ -233,7 +233,7 @@ def export_bytes(
     render: Render | None = None,
     folder: str = ROOT,
 ) -> tuple[bytes, tuple[Loss, ...]]:
-    """One branch in another format, and what that format cannot express.
+    """One branch in another format, and the losses.
 
     `html` and `markdown` are documents of the whole thread; `render` converts Markdown to HTML.
 
@@ -261,7 +261,7 @@ def write_export(
     render: Render | None = None,
     folder: str = ROOT,
 ) -> tuple[bytes, tuple[Loss, ...]]:
-    """The handle's branch in one of `EXPORTS`, and what that format cannot express.
+    """The handle's branch in one of `EXPORTS`, and the losses.
 
     A branch that was imported in that format, and not changed since, gives the imported file.
     `render` converts the Markdown in messages to HTML. `folder` is the working directory of a

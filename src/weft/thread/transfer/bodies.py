@@ -12,8 +12,7 @@ breakpoints, unknown members).
 - An export for the same vendor and model, with the same tools and parameters, keeps the form of the
   file: members that a thread does not store, their order, list or JSON lines, and the cache
   breakpoints of all messages that are still there.
-- In all other cases the request is encoded from the thread. Members that the target cannot express
-  are reported.
+- In all other cases the request is encoded from the thread, and losses are reported.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,7 +65,7 @@ from weft.thread.source_lines import SourceLine, SourceLines, read_source_lines
 from .plan import ImportPlan, MessageStep, Remark, SetupStep, Step, join_lines
 
 ExportedBody = tuple[bytes, tuple[Loss, ...]]
-"""The bytes of an export, and what its format cannot express."""
+"""The bytes of an export, and its losses."""
 
 ANTHROPIC_BLOCKS = frozenset(
     {"tool_use", "tool_result", "thinking", "redacted_thinking", "document", "image"}
@@ -329,7 +328,7 @@ class _BranchContent(Struct, frozen=True):
 
 
 def write_body(handle: Handle, format: str, model: str | None = None) -> ExportedBody:
-    """The branch as a request body in JSON, and what it cannot express.
+    """The branch as a request body in JSON, and the losses.
 
     The module docstring has the three cases. `model` is written if it is given.
     """
