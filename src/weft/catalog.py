@@ -150,8 +150,8 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Thinking:
 
-    - `thinking`: how it thinks: `none` (not at all), `budget` (the request sets a number of
-      tokens), `adaptive` (the model decides) or `effort` (the request sets a level).
+    - `thinking`: how it thinks: `none` (not at all, or unknown), `budget` (the request sets a
+      number of tokens), `adaptive` (the model decides) or `effort` (the request sets a level).
     - `effort`: whether it accepts an effort level.
     - `efforts`: the levels of OpenAI that it accepts, if not all.
     - `budget`: the minimum and maximum thinking tokens: `(0, 0)` if it does not think, `None` if

@@ -87,7 +87,8 @@ class Compaction(Struct, frozen=True, kw_only=True):
       own requests). An `Asker` in `by` has its own policy.
     - `failures`, `pause`: after `failures` failures in a row, the next `pause` compactions use no
       model.
-    - `clip`: how many batches of a summary are shown, the oldest and the newest.
+    - `clip`: how many batches a summary shows, and when those in the middle are summarised again
+      (`Clip`).
     - `compact_context`: offer the tool `compact_context`. When the model calls it, Weft compacts
       the thread at once; the model does not write the summary in the call.
     - `live_prefix`: ask for the summary in a continuation of the conversation: the tools and

@@ -136,12 +136,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def add_gateway_options(parser: argparse.ArgumentParser, *, store: bool = True) -> None:
-    """Add the options that choose the gateway for a program."""
+    """Add the options that choose the gateway for a program.
+
+    Without `store`, the caller has added `--store` already, and `WEFT_STORE` counts like it.
+    """
+    store_options = "--store" if store else "--store or WEFT_STORE"
     parser.add_argument(
         "--url",
         help=f"the URL of a running gateway (default: {DEFAULT_URL} if a gateway runs there; "
-        "otherwise, or with --store, --config, --upstream, --model or --alias, a new one is "
-        "started)",
+        f"otherwise, or with {store_options}, --config, --upstream, --model or --alias, a new one "
+        "is started)",
     )
     if store:
         parser.add_argument(

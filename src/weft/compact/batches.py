@@ -128,8 +128,11 @@ class Clip(Struct, frozen=True):
 
     @property
     def most(self) -> int:
-        """The largest number of batches. There is room for one in the middle: a single batch would
-        be summarised again at every compaction, and stay a single batch."""
+        """The largest number of batches.
+
+        At least one in the middle is allowed. Otherwise a single middle batch would be summarised
+        again at every compaction, although this does not reduce the number.
+        """
         return self.first + self.last + max(1, self.spare)
 
 

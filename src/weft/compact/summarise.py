@@ -119,7 +119,7 @@ class SummaryJob(Struct, frozen=True, kw_only=True):
     - `chunk`: the maximum tokens of turns in one request; by default as many as the window allows.
     - `total_limit`: the maximum tokens of all batches together, with the earlier ones; `None`
       without a budget.
-    - `clip`: how many batches the summary shows.
+    - `clip`: how many batches the summary shows, and when those in the middle are summarised again.
     - `retain`: texts that the summary must contain.
     - `brief`: this is another attempt, after a summary that was too long or unusable.
     - `live`: the request that the agent would send next. If it is set, the first request for a

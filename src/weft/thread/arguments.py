@@ -28,7 +28,8 @@ class CompactOptions(Struct, frozen=True, kw_only=True):
     - `verbatim`: how many tokens of old messages stay verbatim instead of being folded. `scorer`
       decides which messages are the most important.
     - `chunk`: the most tokens in one request for a summary.
-    - `clip`: how many batches the summary shows before those in the middle are summarised again.
+    - `clip`: how many batches a summary shows, and when those in the middle are summarised again
+      (`Clip`).
     - `force`: write the summary even if it saves nothing.
     - `fallback`: continue without the model if it fails; by default only with a `budget`.
     - `count`: counts the tokens of a message; by default the thread's own tokenizer.

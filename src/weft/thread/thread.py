@@ -328,7 +328,7 @@ class Thread:
         return lookup.recall_page(self._handle, wanted, tokens=tokens, offset=offset, filter=filter)
 
     def blame(self, wanted: Name, limit: int = lineage.LIMIT) -> list[Blame]:
-        """The commit that wrote each message with this text, or the message with this id.
+        """For each message with this text, or for the one with this id: the commit that wrote it.
 
         Messages that a model still sees come first.
         """
@@ -1136,8 +1136,8 @@ class Thread:
     def redo(self, *, turn: bool = False) -> Undone:
         """Redo the operation that was undone last, unless the branch has changed since.
 
-        An undone turn is restored as a whole. With `turn`, the operations after it are redone too,
-        up to the user's next question.
+        If a whole turn was undone, it is restored as a whole. With `turn`, the undone operations
+        that follow the redone one are redone too, up to the user's next question or a switch.
         """
         return undo.redo(self._handle, turn=turn)
 

@@ -183,7 +183,7 @@ def _undo_turn(handle: Handle) -> Undone:
 
 
 def _redo_turn(handle: Handle) -> Undone:
-    """Redo one step, and those after it up to the next question."""
+    """Redo one step, and the steps that follow it, up to the next question or a switch."""
     old_head = handle.head()
     redone = _reverse_step(handle, REDO, _plan_redo)
     if not redone:

@@ -327,8 +327,8 @@ def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
 def encode_params(request: Request, target: Target, losses: Losses) -> JsonObject:
     """All members except the messages and the tools.
 
-    The parameters of a request that came in this protocol are written unchanged, with a null
-    `systemInstruction` or `tools`.
+    The parameters of a request that came in this protocol are written unchanged. So is a
+    null `systemInstruction` or `tools`, if its body had it.
     """
     if PROTOCOL in request.raw:
         return {key: value for key, value in request.raw[PROTOCOL].items() if key != FORM}

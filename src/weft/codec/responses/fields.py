@@ -189,8 +189,8 @@ def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
 def encode_params(request: Request, target: Target, losses: Losses) -> JsonObject:
     """All members except the model, the messages and the tools.
 
-    The parameters of a request that came in this protocol are written unchanged, with a null
-    `input` or `instructions` and a null or empty `tools`.
+    The parameters of a request that came in this protocol are written unchanged. So are a
+    null `input` or `instructions`, and a null or empty `tools`, if its body had them.
     """
     if PROTOCOL in request.raw:
         original = dict(request.raw[PROTOCOL])

@@ -8,7 +8,8 @@ breakpoints, unknown members).
 
 **Writing.** There are three cases:
 
-- An imported file with no later commits is returned unchanged.
+- If the branch has no commit after an imported file, an export in the file's own format, and for
+  its own model, returns the file unchanged.
 - An export for the same vendor and model, with the same tools and parameters, keeps the form of the
   file: members that a thread does not store, their order, list or JSON lines, and the cache
   breakpoints of all messages that are still there.
@@ -328,9 +329,10 @@ class _BranchContent(Struct, frozen=True):
 
 
 def write_body(handle: Handle, format: str, model: str | None = None) -> ExportedBody:
-    """The branch as a request body in JSON, and the losses.
+    """The branch as the bytes of a file, and the losses.
 
-    The module docstring has the three cases. `model` is written if it is given.
+    The file has a request body, or a list or JSON lines like the imported file; the module
+    docstring has the three cases. `model` is written if it is given.
     """
     content = _read_branch(handle, format)
     recipe = Recipe(head=content.head, protocol=format, model=model)
