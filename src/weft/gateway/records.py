@@ -1115,12 +1115,14 @@ def _new_last_system(rows: Sequence[Row], messages: Sequence[Message]) -> Sequen
 
     A client may move its leading system messages there: Codex does so in a resumed session.
     """
+    at_end = sum(1 for _ in takewhile(is_system, reversed(messages)))
     leading = sum(1 for _ in takewhile(is_system, messages))
-    later_rows = dropwhile(lambda row: is_system(row.message), rows)
-    missing = sum(map(is_system, messages[leading:])) - sum(
-        is_system(r.message) for r in later_rows
-    )
-    at_end = sum(1 for _ in takewhile(is_system, reversed(messages[leading:])))
+    if not at_end or leading == len(messages):
+        return ()
+    later_rows = list(dropwhile(lambda row: is_system(row.message), rows))
+    # No function is called for each message: a conversation may have thousands.
+    later = sum([message.role in SYSTEM_ROLES for message in messages[leading:]])
+    missing = later - sum([row.message.role in SYSTEM_ROLES for row in later_rows])
     return messages[len(messages) - min(max(missing, 0), at_end) :]
 
 
