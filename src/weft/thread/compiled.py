@@ -125,7 +125,7 @@ def write_params(
         params = structs.replace(params, max_tokens=recipe.max_tokens)
     elif recipe.protocol == ANTHROPIC and params.max_tokens is None and not params.stream:
         params = structs.replace(params, max_tokens=_unstreamed_limit(catalog_model, params))
-        # The API requires a limit, and its SDK refuses larger answers that are not streamed.
+        # The API requires a limit, and without streaming its SDK refuses large ones.
         earlier_losses = (
             *earlier_losses,
             make_loss("default_added", "max_tokens", params.max_tokens),

@@ -116,7 +116,7 @@ def read_versions(handle: Handle, slot: Id | None) -> list[Version]:
 
 
 def blame(handle: Handle, wanted: Name, limit: int = LIMIT) -> list[Blame]:
-    """Which commit wrote the message with this id, or each message with this text.
+    """The commit that wrote each message that contains this text, or has this id.
 
     Live messages come first. Messages that the branch no longer shows are included.
     """

@@ -328,7 +328,7 @@ class Thread:
         return lookup.recall_page(self._handle, wanted, tokens=tokens, offset=offset, filter=filter)
 
     def blame(self, wanted: Name, limit: int = lineage.LIMIT) -> list[Blame]:
-        """For each message with this text, or for the one with this id: the commit that wrote it.
+        """The commit that wrote each message that contains this text, or has this id.
 
         Messages that a model still sees come first.
         """

@@ -10,9 +10,9 @@ breakpoints, unknown members).
 
 - If the branch has no commit after an imported file, an export in the file's own format, and for
   its own model, returns the file unchanged.
-- An export for the same vendor and model, with the same tools and parameters, keeps the form of the
-  file: members that a thread does not store, their order, list or JSON lines, and the cache
-  breakpoints of all messages that are still there.
+- An export in the same format and for the same model, with the same tools and parameters, keeps the
+  form of the file: members that a thread does not store, their order, list or JSON lines, and the
+  cache breakpoints of all messages that are still there.
 - In all other cases the request is encoded from the thread, and losses are reported.
 """
 
