@@ -69,7 +69,6 @@ ANTHROPIC = (
         "context_management", {"edits": [{"type": "clear_thinking_20251015"}]}, "passed through"
     ),
     member("mcp_servers", [{"type": "url", "url": "https://a", "name": "a"}], "passed through"),
-    member("thread", {"type": "continue", "previous_message_id": "msg_1"}, "refused elsewhere"),
 )
 ANTHROPIC_BLOCKS = (
     anthropic_block("text", {"text": "hi"}, "Text"),

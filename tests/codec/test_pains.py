@@ -1239,11 +1239,6 @@ def test_pain_46_an_unknown_stop_reason_is_reported(target: str) -> None:
         (R, responses(user("a"), conversation={"id": "conv_1"}), "conversation"),
         (R, responses({"type": "item_reference", "id": "msg_1"}), "input[0]"),
         (
-            M,
-            messages(user("a"), thread={"type": "continue", "previous_message_id": "msg_1"}),
-            "thread",
-        ),
-        (
             G,
             {"contents": [{"role": "user", "parts": [{"text": "a"}]}], "cachedContent": "c/1"},
             "cachedContent",
@@ -1260,13 +1255,6 @@ def test_pain_47_context_that_is_not_in_the_body_is_refused_by_name(
         with pytest.raises(weft.Refused) as refused:
             to(body, source, target)
         assert (refused.value.status, refused.value.param) == (400, param)
-
-
-@pytest.mark.parametrize("target", [C, R, G])
-def test_a_body_that_only_asks_the_vendor_to_store_it_is_translated(target: str) -> None:
-    """Anthropic's `thread` of the type `create` refers to no earlier context."""
-    done = sent(messages(user("a"), thread={"type": "create"}), M, target)
-    assert ("member_dropped", "thread") in [(loss.code, loss.path) for loss in done.losses]
 
 
 # Errors, parameters, accounting

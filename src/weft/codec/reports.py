@@ -63,14 +63,7 @@ FORM_MEMBERS = frozenset(
 """Vendor members that mean nothing to the model or the user: dropping one is a loss of form."""
 
 MISSING_CONTEXT = frozenset(
-    {
-        "cachedContent",
-        "conversation",
-        "item_reference",
-        "previous_response_id",
-        "prompt",
-        "thread.previous_message_id",
-    }
+    {"cachedContent", "conversation", "item_reference", "previous_response_id", "prompt"}
 )
 """Members and item types that refer to context which only the vendor stores."""
 
@@ -89,13 +82,9 @@ def read_schema_format(fields: JsonObject) -> Format:
 def refuse_missing_context(request: Request) -> None:
     """Raise `Refused` if a part of the conversation is not in the body itself."""
     for path, value in request.rest.items():
-        if value is None:
-            continue
-        fields = as_object(value) or {}
-        members = (f"{path}.{key}" for key, inner in fields.items() if inner is not None)
-        names = [str(fields.get("type")), path, *members]
-        name = next((name for name in names if name in MISSING_CONTEXT), None)
-        if name is not None:
+        kind = (as_object(value) or {}).get("type")
+        name = kind if isinstance(kind, str) and kind in MISSING_CONTEXT else path
+        if name in MISSING_CONTEXT and value is not None:
             raise Refused(
                 f"{name} refers to context that only its own vendor stores, so it cannot be"
                 " translated: send the whole conversation",
