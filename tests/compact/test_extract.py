@@ -34,11 +34,6 @@ def test_a_question_and_its_short_answer_stay_together() -> None:
     assert "User: B. Frankfurt first." in decisions
 
 
-def test_a_correction_replaces_the_corrected_statement() -> None:
-    facts = sections(MIGRATION)["Facts that changed"]
-    assert "- No wait, Dublin first. (was: Frankfurt)" in facts
-
-
 def test_greetings_are_omitted_and_the_last_of_repeated_lines_stays() -> None:
     text = "\n".join(sections(MIGRATION).values())
     assert "appreciate" not in text
@@ -64,7 +59,7 @@ def test_greetings_are_omitted_and_the_last_of_repeated_lines_stays() -> None:
 )
 def test_a_rule_is_kept_in_the_users_words(rule: str) -> None:
     rows = talk(f"Fix the parser. {rule}", "I will.", "Go on with the next file now.", "Yes.")
-    assert f"- {rule}" in sections(rows)["Rules (the user's words)"]
+    assert f"- {rule}" in sections(rows)["The user's words"]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +72,7 @@ def test_a_rule_is_kept_in_the_users_words(rule: str) -> None:
 )
 def test_a_narrative_or_a_question_is_not_a_rule(text: str) -> None:
     rows = talk(f"Fix the parser in src/parse.py. {text}", "I will look at it now.")
-    assert text not in sections(rows).get("Rules (the user's words)", "")
+    assert text not in sections(rows).get("The user's words", "")
 
 
 def test_text_added_by_a_client_is_not_the_users() -> None:
@@ -99,7 +94,7 @@ def test_text_added_by_a_client_is_not_the_users() -> None:
         ]
     )
     state = sections(rows)
-    assert "Rules (the user's words)" not in state
+    assert "The user's words" not in state
     assert "Use the rig spotter." in "\n".join(state.values())
     assert "never mention" not in state.get("user", "")
 
@@ -192,7 +187,7 @@ def test_a_summary_by_a_person_is_read_with_the_messages() -> None:
         assert "exit status 117" in text
 
 
-RULES = "Rules (the user's words)"
+RULES = "The user's words"
 FILLER = "The survey covers another part of the building, and nothing in it was changed. " * 6
 
 
@@ -262,16 +257,6 @@ def test_a_tools_error_is_current_until_the_tool_works() -> None:
     assert "https://b.example/y\n  HTTP 403 Forbidden" in errors
     assert "E-4031" in errors
     assert "503" not in errors
-
-
-def test_a_users_change_is_stated_even_without_the_old_value() -> None:
-    rows = talk(
-        "We are 34 people and need a house for the offsite.",
-        "I look for one.",
-        "By the way the number changed, two left and one joined, so we are 33 now.",
-        "Noted.",
-    )
-    assert "so we are 33 now." in sections(rows)["Facts that changed"]
 
 
 def test_an_announced_action_replaces_no_fact() -> None:

@@ -38,12 +38,9 @@ from weft.model import Message, Text
 from .batches import END, SHORT_MARK
 from .facts import (
     STOP_WORDS,
-    Claim,
     content_words,
-    figure_labels,
     has_value,
     refers_back,
-    restates,
 )
 from .focus import CHARS_PER_TOKEN, Candidate, Focus, choose_candidates
 from .names import NAME_KINDS, Name
@@ -151,10 +148,6 @@ MAX_CHANGED_FILES = 3
 
 USER_LABEL = "User: "
 """Marks the words of the user among the assistant's."""
-
-SAME_LABELS_SHARE, MIN_SAME_LABELS = 0.6, 2
-"""If the figures of two sentences have this share and this number of labels in common, the newer
-sentence replaces the older one."""
 
 MAX_SENTENCES = 400
 """How many of the newest sentences compete."""
@@ -477,7 +470,6 @@ class Extract:
         quoted = {text for item in self.state for text in (*item.lines, *item.replaced)}
         outdated = {text for item in self.state for text in item.outdated}
         lines = [line for line in self.source.lines if line.speaker in PEOPLE]
-        newer_figures: list[tuple[frozenset[str], Claim]] = []
         undone = self._undone_decisions()
         proposal_rows = _proposal_rows(self.source.turns)
         sentences: list[tuple[Item, float]] = []
@@ -488,17 +480,12 @@ class Extract:
             sentences.append((Item(FURTHER, text, (line,), names, (), order), factor))
 
         for line in reversed(lines[-MAX_SENTENCES:]):
-            labels = figure_labels(line.text)
-            claim = Claim(line.text)
-            is_replaced = _is_replaced(claim, labels, newer_figures)
-            if any(char.isdigit() for char in line.text) and not is_question(line.text):
-                newer_figures.append((labels, claim))
             words = content_words(line.text)
             is_undone = any(
                 line.row < row and not words.isdisjoint(undone_words)
                 for row, undone_words in undone
             )
-            is_stale = is_replaced or is_undone or any(text in line.text for text in outdated)
+            is_stale = is_undone or any(text in line.text for text in outdated)
             if line.text in quoted or is_stale or not _is_statement(line):
                 continue
             is_plain = not has_value(line.text)
@@ -848,20 +835,6 @@ def _order_factors(items: Sequence[Item]) -> dict[int, float]:
         for place, item in enumerate(section):
             factors[id(item)] = 1 + FIRST_ITEM_BONUS * (0.5 - place / len(section))
     return factors
-
-
-def _is_replaced(
-    claim: Claim, labels: frozenset[str], newer: Sequence[tuple[frozenset[str], Claim]]
-) -> bool:
-    """Whether a newer sentence gives other figures for the same things.
-
-    `labels` are those of the sentence's own figures; `newer` has the labels and the claims of newer
-    sentences.
-    """
-    same = max((len(labels & newer_labels) for newer_labels, _ in newer), default=0)
-    if same >= max(MIN_SAME_LABELS, SAME_LABELS_SHARE * len(labels)):
-        return True
-    return any(restates(newer_claim, claim) for _, newer_claim in newer)
 
 
 def _is_repeated(error: Item, items: State) -> bool:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 from msgspec import Struct
 
-from weft.history import Row
+from weft.history import Row, split_parts
 from weft.lazy import lazy_pattern
 from weft.model import Refusal, Text, ToolCall, ToolResult, side, texts
 
@@ -53,7 +53,7 @@ MORE = "... and {} more"
 LEFT_OUT = lazy_pattern(r"(?:, |(?<=: )|^)\.\.\. and (\d+) more$")
 """The end of a truncated line of an index."""
 
-RULES = "Rules (the user's words)"
+RULES = "The user's words"
 SECTIONS = {
     "Goal": "user",
     RULES: "user",
@@ -154,21 +154,6 @@ _HAS_WORD = lazy_pattern(r"[a-zA-Z]{3}|[^\W\d_]{3}|[^\W\d_a-zA-Z]{2}|\d{3}")
 
 _MARKUP = lazy_pattern(r"</?[\w:.-]+\s*/?>|[\W_]*|(?:end|else|begin|do|then|pass|return)[;,)}\]]*")
 """A line without information: a tag, punctuation, or a keyword that ends a block."""
-
-_TAGGED = lazy_pattern(r"<([a-z][a-z0-9]*(?:[-_][a-z0-9]+)+)\b[^>]*>.*?</\1>", re.DOTALL)
-"""A text in a tag with a hyphen or underscore in its name: clients mark what they add with such
-tags."""
-
-_COMMAND_ARGUMENTS = lazy_pattern(r"<command-args>(.*?)</command-args>", re.DOTALL)
-"""What the user typed after a slash command of Claude Code."""
-
-_INJECTED_START = lazy_pattern(
-    r"\s*(?:Base directory for this skill:|\[Request interrupted|Caveat: The messages below"
-    r"|This session is being continued from a previous|# AGENTS\.md instructions|<INSTRUCTIONS>"
-    r"|\[Image: |Launching skill:|Read the output file to retrieve the result:"
-    r"|\[Tool (?:result|error)\b)"
-)
-"""The start of a text that a client added without a tag."""
 
 _ERROR_LINE = lazy_pattern(
     r"\b(?:[A-Z]\w*(?:Error|Exception)|error|fatal|panic|FAILED|FAIL|failed|failure|traceback"
@@ -812,23 +797,7 @@ def has_typed_text(row: Row) -> bool:
 
 def split_injected(text: str) -> list[Utterance]:
     """The parts of a user's message: what was typed, and what a client added."""
-    if _INJECTED_START.match(text):
-        return [(INJECTED, text)]
-    if "<" not in text:
-        return [("user", text)]
-    parts: list[Utterance] = []
-    end = 0
-    for match in _TAGGED.finditer(text):
-        typed = _COMMAND_ARGUMENTS.search(match[0])
-        parts += [("user", text[end : match.start()]), (INJECTED, match[0])]
-        parts += [("user", typed[1])] if typed else []
-        end = match.end()
-    parts.append(("user", text[end:]))
-    return [
-        (INJECTED if _INJECTED_START.match(part) else speaker, part)
-        for speaker, part in parts
-        if part.strip()
-    ]
+    return [("user" if part.is_typed else INJECTED, part.text) for part in split_parts(text)]
 
 
 def _read_summary(summary: str) -> Iterator[Utterance]:

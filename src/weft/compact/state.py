@@ -7,7 +7,6 @@ in the words of the conversation:
     Rules               what the user requires and forbids, verbatim
     Decisions           a question of the assistant and the user's answer, or what the assistant
                         confirmed; and what came of it, if it failed or was undone
-    Facts that changed  the newest statement, and the one that it replaced
     Findings            the causes that the assistant found
     Done                what the assistant reported about calls that did something
     Further facts       other sentences, in a short summary of a conversation
@@ -26,7 +25,7 @@ writes them in the order above.
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
-from itertools import chain, islice, zip_longest
+from itertools import chain, islice
 
 from msgspec import Struct, structs
 
@@ -35,17 +34,11 @@ from weft.lazy import lazy_pattern
 
 from .batches import quoted_rules
 from .facts import (
-    ChangedFact,
     Claim,
-    Statement,
-    changed_dates,
     content_words,
     figures_in,
-    find_replaced,
-    may_state_change,
     refers_back,
     restates,
-    states_change,
 )
 from .names import Name
 from .outcomes import (
@@ -55,7 +48,6 @@ from .outcomes import (
     find_agreements,
     find_findings,
     find_reports,
-    opens_with_agreement,
 )
 from .source import (
     CHANGED_LATER,
@@ -386,9 +378,7 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
     decisions = _decisions(source)
     clear_rules, doubtful_rules = _rules(source.turns, decisions)
     block = _StateBlock(source, {rule.text for rule in clear_rules})
-    facts = _facts_beside(decisions, source)
-    changed = {line for item in facts for line in (*item.lines, *item.replaced)}
-    rules = [*clear_rules, *(rule for rule in doubtful_rules if rule.text not in changed)]
+    rules = [*clear_rules, *doubtful_rules]
     has_answer = _has_speaker(after, "assistant")
     has_request = _has_request(source, after)
     block.add_new(GOAL, _goal(source))
@@ -398,11 +388,8 @@ def read_state(source: Source, after: Sequence[Turn] = ()) -> State:
     block.add_new(RULES, rules)
     block.add_new(TASKS, _open_tasks(source))
     block.add(ERRORS, list(_current_errors(source))[: MAX_ITEMS[ERRORS]])
-    facts = [item for item in facts if item.lines[0] not in block.clear_rules]
-    block.add(FACTS, facts)
-    block.quoted.update(line for item in facts for line in item.lines)
-    replaced = {text for item in facts for text in item.replaced}
-    outdated = {text for item in facts for text in item.outdated}
+    replaced = set[str]()
+    outdated = set[str]()
     block.add_drafts(FINDINGS, _current_findings(source, replaced))
     block.add_drafts(DONE, _current_reports(source, block.quoted, replaced))
     decision_items = _decision_items(source, decisions, block.quoted, replaced, outdated)
@@ -479,16 +466,6 @@ class _StateBlock:
 
     def _is_doubtful(self, item: Item) -> bool:
         return item.text not in self.clear_rules
-
-
-def _facts_beside(decisions: Sequence[Decision], source: Source) -> list[Item]:
-    """The facts that changed, without those that the decisions quote completely."""
-    decided = {line for decision in decisions for line in decision.lines}
-    return [
-        item
-        for item in _changed_facts(source)
-        if item.outdated or not decided.issuperset(item.lines)
-    ]
 
 
 def _current_findings(source: Source, replaced: Set[str]) -> list[DraftItem]:
@@ -925,96 +902,6 @@ def _is_vague(sentence: str) -> bool:
     """Whether a sentence has a pronoun and few other words, such as "Do not accept it yet."."""
     has_few_words = len(content_words(sentence)) < MIN_QUESTION_WORDS
     return has_few_words and _PRONOUN.search(sentence.lower()) is not None
-
-
-def _changed_facts(source: Source) -> Iterator[Item]:
-    """The statements that replaced others, and the user's other statements of change.
-
-    The order is: statements of the user that replaced others, other ones of the user, what the
-    assistant confirmed, all others. Each group begins with those about the goal, the newest first.
-    """
-    statements = list(_statements(source))
-    changes = list(find_replaced(statements, source.reader))
-    changes = [*changes, *_unmatched_changes(statements, changes)]
-    goal = list(_goal(source))
-    goal_texts, goal_rows = [part.text for part in goal], {part.row for part in goal}
-    changes = [change for change in changes if change.replaced or change.row not in goal_rows]
-    changes = [
-        change
-        if change.replaced or change.outdated
-        else structs.replace(change, outdated=tuple(changed_dates(change.text, goal_texts)))
-        for change in changes
-    ]
-    by_user = {statement.text for statement in statements if statement.by_user}
-    confirmed = {statement.text for statement in statements if statement.confirms}
-    goal_words = {word for text in goal_texts for word in content_words(text)}
-
-    def rank(change: ChangedFact) -> tuple[int, bool]:
-        is_off_goal = goal_words.isdisjoint(content_words(change.text))
-        if change.lines[0] in by_user:
-            return 0 if change.replaced or change.outdated else 1, is_off_goal
-        return 2 if change.lines[0] in confirmed else 3, is_off_goal
-
-    changes.sort(key=lambda change: -change.row)
-    changes.sort(key=rank)
-    for change in changes:
-        text = f"{change.text} (was: {change.old_value})" if change.old_value else change.text
-        order = (HEADINGS.index(FACTS), change.row)
-        names = tuple(source.reader.read(text))
-        old_values = (change.old_value,) if len(change.old_value) >= MIN_OLD_VALUE_CHARS else ()
-        outdated = (*change.replaced, *change.outdated, *old_values)
-        yield Item(FACTS, text, change.lines, names, change.replaced, order, outdated)
-
-
-def _unmatched_changes(
-    statements: Sequence[Statement], changes: Sequence[ChangedFact]
-) -> Iterator[ChangedFact]:
-    """The user's statements of change for which no older statement was found.
-
-    Each includes the sentence before it if it refers back, and the next one if that has the value.
-    """
-    replaced = {text for change in changes for text in change.replaced}
-    matched = {line for change in changes for line in change.lines}
-    for statement, following in zip_longest(statements, statements[1:]):
-        text = statement.text
-        if not statement.by_user or text in replaced or text in matched or not states_change(text):
-            continue
-        has_context = bool(statement.before) and refers_back(text)
-        lines = (statement.before, text) if has_context else (text,)
-        if following is not None and following.before == text and _adds_values(following):
-            lines = (*lines, following.text)
-        yield ChangedFact(statement.row, " ".join(lines), lines)
-
-
-def _adds_values(statement: Statement) -> bool:
-    """Whether a short sentence after a statement of change gives the new value."""
-    is_short = statement.by_user and len(statement.text) < MAX_FOLLOWING_CHARS
-    return is_short and bool(figures_in(statement.text)) and not is_question(statement.text)
-
-
-def _statements(source: Source) -> Iterator[Statement]:
-    """The sentences of people and models that may state facts."""
-    changed_figures: set[str] = set()  # of the user's last turn
-    stated_figures: set[str] = set()
-    for row, speaker, sentences in source.turns:
-        if speaker not in PEOPLE:
-            continue
-        is_user = speaker == "user"
-        if is_user:
-            changes = [sentence for sentence in sentences if may_state_change(sentence)]
-            changed_figures = {figure for text in changes for figure in figures_in(text)}
-            stated = [sentence for sentence in sentences if not is_question(sentence)]
-            stated_figures = {figure for text in stated for figure in figures_in(text)}
-        before = ""
-        for sentence in sentences:
-            if not _OUTPUT_START.match(sentence) and (is_user or not is_narration(sentence)):
-                confirms = False
-                if not is_user:
-                    agrees = opens_with_agreement(sentence)
-                    figures = stated_figures if agrees else changed_figures
-                    confirms = bool(figures) and not figures.isdisjoint(figures_in(sentence))
-                yield Statement(row, sentence, is_user, before, confirms)
-            before = sentence
 
 
 def _open_tasks(source: Source) -> Iterator[DraftItem]:

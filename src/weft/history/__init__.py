@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .client_text import (
         CLIENT_TEXT,
         is_codex_context,
+        split_parts,
         split_typed,
         text_for_list,
         without_client_text,
@@ -170,7 +171,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "client_text": (
-            "CLIENT_TEXT is_codex_context split_typed text_for_list without_client_text"
+            "CLIENT_TEXT is_codex_context split_parts split_typed text_for_list without_client_text"
         ),
         "compile": (
             "HIDDEN_KINDS Count View compile_last compile_slots compile_tail is_signed is_visible "
@@ -345,6 +346,7 @@ __all__ = [
     "search_commits",
     "search_matches",
     "setup_changes",
+    "split_parts",
     "split_typed",
     "sweep",
     "text_for_list",

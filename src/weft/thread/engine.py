@@ -45,7 +45,6 @@ from weft.compact import (
     compaction_fell_back,
     compaction_progress,
     cut_chunks,
-    describe_state,
     describe_task,
     keep_verbatim,
     locate_range,
@@ -486,7 +485,7 @@ def _summary_job(
 
 
 def _describe_task(layout: Layout, model: Model, size: Callable[[str], int]) -> str:
-    """Context for the summary: the last request, later system messages, the state of the task.
+    """Context for the summary: the last request and later system messages.
 
     Leading system messages and pins are not quoted, so that the summary cannot change them.
     """
@@ -496,15 +495,9 @@ def _describe_task(layout: Layout, model: Model, size: Callable[[str], int]) -> 
         for row in layout.rows[layout.system_count :]
         if is_visible(row) and is_system(row.message) and row.priority != "pinned"
     ]
-    turns = [
-        row
-        for row in layout.rows[layout.system_count :]
-        if is_visible(row) and row.priority != "pinned"
-    ]
     return describe_task(
         request=request,
         rules=rules,
-        state=describe_state(turns),
         max_tokens=max_task_tokens(model),
         size=size,
     )
