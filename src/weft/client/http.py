@@ -1,7 +1,7 @@
 """The HTTP client: one per event loop, for all upstreams; its replies and its retries.
 
-aiohttp takes longer to import than everything else together, so `pool`, the only module that uses
-it, is imported at the first call. An agent with the offline model never imports it.
+aiohttp takes longer to import than everything else together, so `pool`, which uses it, is
+imported at the first call. An agent with the offline model never imports it.
 
 `Reply` is an answer whose body is still unread. The offline model answers in the protocol of the
 caller (`OfflineReply`), so the gateway reads its reply like any other.
@@ -283,18 +283,31 @@ class HttpClient:
         headers: Mapping[str, str],
         policy: RetryPolicy,
         on_retry: Callable[[Retry], None] | None = None,
+        *,
+        owner: str = "",
     ) -> Reply:
         """Send a body; retries as the policy says, then raises `UpstreamFailed`.
 
-        `on_retry` is called before the wait for each retry.
+        `on_retry` is called before the wait for each retry. Callers with different values of
+        `owner` never share a connection.
         """
-        return await self._get_pool().call("POST", provider, path, body, headers, policy, on_retry)
+        return await self._get_pool().call(
+            "POST", provider, path, body, headers, policy, on_retry, owner
+        )
 
     async def get(
-        self, provider: Provider, path: str, headers: Mapping[str, str], policy: RetryPolicy
+        self,
+        provider: Provider,
+        path: str,
+        headers: Mapping[str, str],
+        policy: RetryPolicy,
+        *,
+        owner: str = "",
     ) -> Reply:
         """Fetch a resource; retries and fails like `post`."""
-        return await self._get_pool().call("GET", provider, path, None, headers, policy)
+        return await self._get_pool().call(
+            "GET", provider, path, None, headers, policy, owner=owner
+        )
 
     def _get_pool(self) -> "Pool":
         if self._pool is None:

@@ -1,4 +1,4 @@
-"""HTTP calls to upstreams, with aiohttp. This is the only module that imports it.
+"""HTTP calls to upstreams, with aiohttp. Only this module and `connection` import it.
 
 `Pool.call` returns an `HttpReply` as soon as the status is known; the body is read as it arrives.
 `CallLimits` limits every call: the wait for a free connection, the connect, the first byte, the
@@ -7,28 +7,26 @@ the body, is an `UpstreamFailed` with the upstream's name: a cut connection neve
 of an answer.
 
 A read can be cancelled at any time without losing bytes, so a caller can wait for a chunk in steps.
-The caller closes the reply, which frees its connection.
+The caller closes the reply, which frees its connection. Connections are reused, but only by the
+same `owner`: nothing that an upstream sends too late reaches another caller.
 """
 
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from io import BytesIO
 
 import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
 
 from weft.errors import UpstreamFailed
 
+from .connection import Body, Connector
 from .http import UNREACHED, CallLimits, Retry, RetryPolicy, plan_retry, status_text
 from .provider import Provider
 
 BAD_GATEWAY = 502
 UNAVAILABLE = 503
 GATEWAY_TIMEOUT = 504
-
-CHUNK_BYTES = 512 * 1024
-"""A body above this size is sent in chunks: writing it at once would block the event loop."""
 
 REASONS: dict[type[Exception], str] = {
     aiohttp.ServerDisconnectedError: "it closed the connection",
@@ -166,14 +164,14 @@ class Pool:
 
     def __init__(self, limits: CallLimits) -> None:
         self.limits = limits
-        self._session: aiohttp.ClientSession | None = None
+        self._sessions: dict[str, aiohttp.ClientSession] = {}
         self._slots: dict[str, asyncio.Semaphore] = {}
 
     async def close(self) -> None:
         """Close every connection."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        while self._sessions:
+            _, session = self._sessions.popitem()
+            await session.close()
 
     async def call(
         self,
@@ -184,6 +182,7 @@ class Pool:
         headers: Mapping[str, str],
         policy: RetryPolicy,
         on_retry: Callable[[Retry], None] | None = None,
+        owner: str = "",
     ) -> HttpReply:
         """Make a call; retries as the policy says, then raises `UpstreamFailed`.
 
@@ -191,11 +190,13 @@ class Pool:
         """
         attempt = 1
         while True:
+            data = None if body is None else Body(body)
             try:
-                reply = await self._send(method, provider, path, body, headers)
+                reply = await self._send(method, provider, path, data, headers, owner)
             except (aiohttp.ClientError, OSError) as error:
-                was_connected = not isinstance(error, aiohttp.ClientConnectorError)
-                delay = None if was_connected else plan_retry(policy, attempt, UNREACHED)
+                was_sent = data is None or data.is_begun or isinstance(error, TimeoutError)
+                is_unreached = isinstance(error, aiohttp.ClientConnectorError) or not was_sent
+                delay = plan_retry(policy, attempt, UNREACHED) if is_unreached else None
                 if delay is None:
                     raise self._unreachable_error(provider, error) from None
                 status, reason = UNREACHED, describe(error)
@@ -224,19 +225,19 @@ class Pool:
         method: str,
         provider: Provider,
         path: str,
-        body: bytes | None,
+        body: Body | None,
         headers: Mapping[str, str],
+        owner: str,
     ) -> HttpReply:
         """One attempt, up to the answer's headers; waits for a free connection first."""
         slots = await self._acquire(provider)
         started = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(min(self.limits.first_byte, self.limits.total)):
-                response = await self._get_session().request(
+                response = await self._get_session(owner).request(
                     method,
                     provider.url(path),
-                    # aiohttp sends a file in chunks, but bytes in one write, which blocks the loop.
-                    data=BytesIO(body) if body is not None and len(body) > CHUNK_BYTES else body,
+                    data=body,
                     headers=headers,
                     allow_redirects=False,
                 )
@@ -277,16 +278,17 @@ class Pool:
             return _timeout_error(provider.name, f"sent no answer within {seconds:g} seconds")
         return UpstreamFailed(f"upstream {provider.name!r} cannot be reached: {describe(error)}")
 
-    def _get_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
+    def _get_session(self, owner: str) -> aiohttp.ClientSession:
+        session = self._sessions.get(owner)
+        if session is None:
+            session = self._sessions[owner] = aiohttp.ClientSession(
                 # No limit: `_acquire` counts connections instead, with a deadline.
-                connector=aiohttp.TCPConnector(limit=0),
+                connector=Connector(limit=0),
                 timeout=aiohttp.ClientTimeout(total=None, connect=self.limits.connect),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=True,
             )
-        return self._session
+        return session
 
 
 def _connection_lost(response: aiohttp.ClientResponse) -> "asyncio.Future[None] | None":

@@ -24,7 +24,7 @@ from weft.printable import clean_text
 from weft.tokens import counter_for_model
 
 from .asgi import ClientLeft, Inbound, Outbound, parse_body
-from .auth import admit, upstream_credentials
+from .auth import Caller, admit, upstream_credentials
 from .errors import failure, internal_failure, refusal
 from .exchange import answer_request, read_request
 from .exchange_log import ExchangeLog, write_line
@@ -76,7 +76,7 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
     codec = CODECS[protocol]
     member = codec.http.count_member
     try:
-        admit(inbound.headers, state.settings)
+        caller = admit(inbound.headers, state.settings)
         body = await inbound.read(state.settings.max_body)
         size = len(body)
         raw = await state.large_bodies.run(size, parse_body, body)
@@ -91,7 +91,12 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
         async with Guard(inbound, state.gate) as guard:
             with guard.waiting():
                 reply = await state.http_client.post(
-                    route.provider, outgoing.path, outgoing.body, outgoing.headers, GATEWAY_RETRY
+                    route.provider,
+                    outgoing.path,
+                    outgoing.body,
+                    outgoing.headers,
+                    GATEWAY_RETRY,
+                    owner=caller.scope,
                 )
             try:
                 answer = await guard.read_all(reply)
@@ -203,10 +208,10 @@ async def models(state: State, inbound: Inbound, outbound: Outbound) -> None:
     move_key_to_header(inbound)
     protocol = client_protocol(inbound)
     try:
-        admit(inbound.headers, state.settings)
+        caller = admit(inbound.headers, state.settings)
         async with Guard(inbound, state.gate) as guard:
             with guard.waiting():
-                rows_by_name = await _collect_models(state, inbound, protocol)
+                rows_by_name = await _collect_models(state, inbound, protocol, caller)
         name = inbound.path.partition("/models")[2].strip("/")
         if name and name not in rows_by_name:
             raise Refused(f"no model {name!r} here", status=404, type="not_found_error")
@@ -225,10 +230,15 @@ async def models(state: State, inbound: Inbound, outbound: Outbound) -> None:
     await outbound.send(200, orjson.dumps(listing))
 
 
-async def _collect_models(state: State, inbound: Inbound, protocol: str) -> dict[str, JsonObject]:
+async def _collect_models(
+    state: State, inbound: Inbound, protocol: str, caller: Caller
+) -> dict[str, JsonObject]:
     """The models of all upstreams, the aliases and the offline model, by name."""
     listings = await asyncio.gather(
-        *(_read_models(state, provider, inbound.headers, protocol) for provider in state.providers)
+        *(
+            _read_models(state, provider, inbound.headers, protocol, caller)
+            for provider in state.providers
+        )
     )
     rows_by_name = {name: row for rows in listings for name, row in rows.items()}
     names = [alias.pattern for alias in state.settings.aliases if alias.is_exact]
@@ -237,7 +247,7 @@ async def _collect_models(state: State, inbound: Inbound, protocol: str) -> dict
 
 
 async def _read_models(
-    state: State, provider: Provider, headers: Mapping[str, str], protocol: str
+    state: State, provider: Provider, headers: Mapping[str, str], protocol: str, caller: Caller
 ) -> dict[str, JsonObject]:
     """The models of one upstream; empty if it does not list them."""
     credentials = upstream_credentials(headers, state.settings, provider, protocol)
@@ -247,7 +257,9 @@ async def _read_models(
     try:
         async with asyncio.timeout(LISTING_SECONDS):
             request_headers = {**dict(provider.headers), **credentials}
-            reply = await state.http_client.get(provider, form.path, request_headers, GATEWAY_RETRY)
+            reply = await state.http_client.get(
+                provider, form.path, request_headers, GATEWAY_RETRY, owner=caller.scope
+            )
             try:
                 listing: Any = orjson.loads(await read_all(reply))
             finally:

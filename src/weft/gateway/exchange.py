@@ -743,6 +743,7 @@ async def _post(exchange: Exchange) -> Reply:
             outgoing.headers,
             GATEWAY_RETRY,
             on_retry=lambda retry: _publish_retry(exchange, retry.data()),
+            owner=exchange.caller.scope,
         )
 
 
