@@ -24,6 +24,7 @@ from .hints import (
 from .identity import Continuation, TraceCache, is_distinctive, read_incoming
 from .journal import Journal, leftover_journals, open_journal
 from .live import LiveExchange, LiveFeed
+from .log_output import LogOutput
 from .recorder import ExchangeRecorder
 from .records import (
     AnswerRecord,
@@ -77,6 +78,7 @@ __all__ = [
     "LimitSettings",
     "LiveExchange",
     "LiveFeed",
+    "LogOutput",
     "ParsedBodies",
     "ParsedBody",
     "PassThroughRelay",

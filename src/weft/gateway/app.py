@@ -49,6 +49,7 @@ from .endpoints import HEALTH, client_protocol, find_endpoint, full_path
 from .errors import refusal
 from .guard import Gate
 from .live import StorePoller
+from .log_output import LogOutput, queued_log
 from .recorder import ExchangeRecorder
 from .runs import CallerPermissions
 from .settings import SPARE_FILES, LimitSettings, Settings, default_store
@@ -231,7 +232,16 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     port = find_free_port(settings.host, settings.port)
     limits = _fit_limits(settings.limits)
     settings = structs.replace(settings, limits=limits)
+    with queued_log() as log:
+        await _serve(settings, port, announce, log)
+
+
+async def _serve(
+    settings: Settings, port: int, announce: Callable[[str], None], log: LogOutput | None
+) -> None:
+    limits = settings.limits
     async with open_state(settings, url_of(settings.host, port)) as state:
+        state.metrics.log = log
         server = Server(
             build(state),
             address=find_address(settings.host),

@@ -17,6 +17,8 @@ import orjson
 from weft.model import JsonObject, Usage
 from weft.printable import escape_json
 
+from .log_output import LogOutput
+
 
 class ExchangeLog:
     """The facts of one exchange, filled in as they become known."""
@@ -129,6 +131,7 @@ class Metrics:
     def __init__(self) -> None:
         self.exchanges = 0
         """Model requests received, including those in progress."""
+        self.log: LogOutput | None = None
         self._ended: Counter[tuple[str, str, str, int]] = Counter()
         self._tokens: Counter[tuple[str, str]] = Counter()
         self._losses = 0
@@ -166,6 +169,12 @@ class Metrics:
             ),
             *_metric_header("weft_losses_total", "counter", "Losses of translations."),
             f"weft_losses_total {self._losses}",
+            *_metric_header(
+                "weft_log_lines_dropped_total",
+                "counter",
+                "Lines of the log that were dropped, because nobody read it fast enough.",
+            ),
+            f"weft_log_lines_dropped_total {0 if self.log is None else self.log.dropped}",
             *_metric_header(
                 "weft_exchange_seconds", "histogram", "Time until the end of an answer."
             ),
