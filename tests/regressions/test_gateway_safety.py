@@ -91,3 +91,95 @@ def test_a_second_answer_for_one_key_is_never_the_answer_for_another(tmp_path, p
                 assert b"for B" in ask(gateway, "B asks", "kb")[2]
                 time.sleep(0.1)
                 assert b"for B" in ask(gateway, "another question", "ka")[2]
+
+
+OPERATOR_KEY = "sk-OPERATOR/SECRET+0123456789"
+PATHS = {
+    "anthropic": "/v1/messages",
+    "openai-chat": CHAT,
+    "openai-responses": "/v1/responses",
+    "gemini": "/v1beta/models/m:generateContent",
+}
+
+
+def sse(*frames) -> bytes:
+    lines = [
+        (f"event: {frame['type']}\n" if "type" in frame else "").encode()
+        + b"data: "
+        + orjson.dumps(frame)
+        + b"\n\n"
+        for frame in frames
+    ]
+    return b"".join(lines)
+
+
+def echo(where: str, protocol: str, key: str) -> bytes:
+    """An upstream's answer that quotes the key."""
+    message = f"Incorrect API key provided: {key}. You can find yours at x."
+    error = {"error": {"message": message, "type": "invalid_request_error", "code": key}}
+    if protocol == "anthropic":
+        error = {"type": "error", "error": {"type": "authentication_error", "message": message}}
+    if protocol == "gemini":
+        error = {"error": {"code": 401, "message": message, "status": "UNAUTHENTICATED"}}
+    if where == "status":
+        return http(orjson.dumps(error), "401 Unauthorized", f"x-request-id: {key}\r\n")
+    if where == "text":
+        return http(message.encode(), "500 Oops").replace(b"application/json", b"text/plain")
+    if where == "html":
+        page = f"<html><title>{message.replace('/', '&#x2F;')}</title></html>"
+        return http(page.encode(), "502 Bad").replace(b"application/json", b"text/html")
+    if where == "escaped":
+        body = orjson.dumps(error).replace(b"/SECRET", b"\\/\\u0053ECRET")
+        return http(body, "403 Forbidden")
+    if where == "chunks":  # the key is split
+        body = orjson.dumps(error)
+        half = body.index(key.encode()) + 5
+        pieces = [f"{len(p):x}\r\n".encode() + p + b"\r\n" for p in (body[:half], body[half:])]
+        head = b"HTTP/1.1 401 No\r\ncontent-type: application/json\r\ntransfer-encoding: chunked"
+        return head + b"\r\n\r\n" + b"".join(pieces) + b"0\r\n\r\n"
+    if where == "200":
+        return http(orjson.dumps(error))
+    if protocol == "openai-responses":
+        error = {"type": "error", "code": "x", "message": message, "param": None}
+    return http(sse(error)).replace(b"application/json", b"text/event-stream")
+
+
+@pytest.mark.parametrize("source", PATHS)
+def test_a_key_that_an_upstream_quotes_is_neither_relayed_nor_stored(tmp_path, source):
+    def answer(connection: socket.socket, request: bytes) -> None:
+        where = next(each for each in WHERE if f"#{each}#".encode() in request)
+        assert OPERATOR_KEY.encode() in request
+        connection.sendall(echo(where, source, OPERATOR_KEY))
+
+    with RawUpstream(answer) as upstream:
+        flags = ["--upstream", f"x={source}:{upstream.url}"]
+        with weft_serve(tmp_path, *flags, X_API_KEY=OPERATOR_KEY) as gateway:
+            for target, path in PATHS.items():
+                for where in WHERE:
+                    for stream in (False, True):
+                        question = f"#{where}# {target} {stream}"
+                        body = request_of(target, question, stream)
+                        url = gateway.url + path
+                        if target == "gemini" and stream:
+                            url = url.replace(":generate", ":streamGenerate") + "?alt=sse"
+                        _, headers, answered = post(url, body)
+                        row = (source, target, where, stream, answered)
+                        assert "SECRET" not in f"{headers}{answered.decode()}", row
+                        assert b"ECRET" not in answered, row
+            gateway.process.terminate()
+            gateway.process.wait(60)
+            files = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
+            assert b"[redacted]" in files  # the reason is stored, without the key
+            assert b"SECRET" not in files
+
+
+WHERE = ("status", "text", "html", "escaped", "chunks", "200", "stream")
+
+
+def request_of(protocol: str, text: str, stream: bool) -> dict:
+    messages = [{"role": "user", "content": text}]
+    if protocol == "gemini":
+        return {"contents": [{"role": "user", "parts": [{"text": text}]}]}
+    if protocol == "openai-responses":
+        return {"model": "m", "input": text, "stream": stream}
+    return {"model": "m", "max_tokens": 9, "messages": messages, "stream": stream}

@@ -41,6 +41,7 @@ from .provider import (
     make_provider,
     read_provider,
 )
+from .secrets import Secrets, is_secret, read_secrets
 
 __all__ = [
     "AGENT_RETRY",
@@ -63,12 +64,14 @@ __all__ = [
     "Retry",
     "RetryPolicy",
     "Route",
+    "Secrets",
     "SentBody",
     "UpstreamTable",
     "ask",
     "config_error",
     "find_route",
     "find_upstream",
+    "is_secret",
     "key_variable",
     "load_toml",
     "make_answer_id",
@@ -79,6 +82,7 @@ __all__ = [
     "read_compaction",
     "read_error",
     "read_provider",
+    "read_secrets",
     "read_tables",
     "read_upstreams",
     "stream",

@@ -165,7 +165,7 @@ async def stream(
         reply = await _post(http, provider, request, sent.body, policy, on_retry)
         try:
             async for event in _read_events(reply, codec):
-                yield event
+                yield _without_secrets(event, reply)
         finally:
             reply.close()
     except Refused as error:
@@ -212,6 +212,12 @@ async def _post(
     }
     path = CODECS[provider.protocol].request_path(request.model, True)
     return await http.post(provider, path, body, headers, policy, on_retry)
+
+
+def _without_secrets(event: Event, reply: Reply) -> Event:
+    if not isinstance(event, Fail):
+        return event
+    return structs.replace(event, error=reply.secrets.redact_error(event.error))
 
 
 async def _read_events(reply: Reply, codec: Codec) -> AsyncIterator[Event]:

@@ -26,6 +26,7 @@ from weft.codec import CODECS, AnswerOptions, AnswerWriter, Codec
 from weft.model import Event, JsonObject, Origin, Request, Start, fold
 
 from .provider import Provider
+from .secrets import Secrets
 
 if TYPE_CHECKING:
     from .pool import Pool
@@ -148,13 +149,21 @@ def make_answer_id(protocol: str, id: str | None = None) -> str:
 
 
 class Reply(Protocol):
-    """An answer whose body is still arriving."""
+    """An answer whose body is still arriving.
+
+    Its headers, and the body of an error status, are without the credentials of the request.
+    """
 
     @property
     def status(self) -> int: ...
 
     @property
     def headers(self) -> Mapping[str, str]: ...
+
+    @property
+    def secrets(self) -> Secrets:
+        """The credentials of the request. An error that the body contains may quote them."""
+        ...
 
     async def read(self, timeout: float | None = None) -> bytes | None:
         """The next bytes, `b""` at the end, `None` after `timeout` seconds without any.
@@ -189,6 +198,7 @@ class OfflineReply:
         self, request: Request, codec: Codec, *, pace: float = 0.0, include_usage: bool = True
     ) -> None:
         self.status = 200
+        self.secrets = Secrets()
         self.streamed = bool(request.params.stream)
         content_type = STREAM_TYPE if self.streamed else "application/json"
         self.headers: Mapping[str, str] = {"content-type": content_type}

@@ -23,6 +23,7 @@ from weft.errors import UpstreamFailed
 from .connection import Body, Connector
 from .http import UNREACHED, CallLimits, Retry, RetryPolicy, plan_retry, status_text
 from .provider import Provider
+from .secrets import Secrets, read_secrets
 
 BAD_GATEWAY = 502
 UNAVAILABLE = 503
@@ -38,7 +39,10 @@ REASONS: dict[type[Exception], str] = {
 
 
 class HttpReply:
-    """An upstream's answer whose body is still arriving."""
+    """An upstream's answer whose body is still arriving.
+
+    The body of an error is read whole, because a key in it may be split between two chunks.
+    """
 
     def __init__(
         self,
@@ -47,10 +51,13 @@ class HttpReply:
         limits: CallLimits,
         started: float,
         slots: asyncio.Semaphore,
+        secrets: Secrets,
     ) -> None:
         self.provider = provider
         self.status = response.status
-        self.headers: Mapping[str, str] = response.headers
+        self.secrets = secrets
+        self.headers = secrets.redact_headers(response.headers)
+        self._error_body: list[bytes] | None = [] if response.status >= 300 else None
         self._response = response
         self._limits = limits
         self._loop = asyncio.get_running_loop()
@@ -70,6 +77,19 @@ class HttpReply:
         apply, and such a pause does not extend them. Raises `UpstreamFailed` if the body breaks
         off.
         """
+        if self._error_body is None:
+            return await self._read(timeout)
+        while True:
+            data = await self._read(timeout)
+            if data is None:
+                return None
+            if not data:
+                whole = self.secrets.redact(b"".join(self._error_body))
+                self._error_body = []
+                return whole
+            self._error_body.append(data)
+
+    async def _read(self, timeout: float | None) -> bytes | None:
         content, return_at = self._response.content, None
         try:
             while True:
@@ -244,7 +264,7 @@ class Pool:
         except BaseException:  # a cancelled call must free its connection, too
             slots.release()
             raise
-        return HttpReply(provider, response, self.limits, started, slots)
+        return HttpReply(provider, response, self.limits, started, slots, read_secrets(headers))
 
     async def _acquire(self, provider: Provider) -> asyncio.Semaphore:
         """Wait for a free connection to this upstream.

@@ -17,25 +17,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from msgspec import Struct
 
-from weft.client import Provider
+from weft.client import Provider, is_secret
 from weft.codec import CODECS
 from weft.errors import Refused
 from weft.thread import LOCAL_SCOPE
 
 from .settings import Settings, hash_key, is_loopback
-
-SECRET_WORDS = frozenset(
-    [
-        *("apikey", "auth", "authorization", "cookie", "credential", "credentials"),
-        *("bearer", "csrf", "jwt", "passwd", "password", "pwd", "secret", "sid", "token"),
-    ]
-)
-"""A header or query parameter with one of these words in its name is treated as a secret."""
-
-SECRET_SUFFIXES = ("-key", "-access", "-client-id")
-"""Endings of other names with secrets. Access proxies have credentials of two parts, an id and a
-secret, and the id is withheld too, such as Cloudflare's `cf-access-client-id`:
-https://developers.cloudflare.com/cloudflare-one/identity/service-tokens/"""
 
 KEY_HEADERS = ("x-api-key", "x-goog-api-key")
 SCOPE_LENGTH = 16
@@ -172,17 +159,6 @@ def client_credentials(
 def has_credentials(headers: Mapping[str, str], settings: Settings, protocol: str) -> bool:
     """Whether the caller has credentials of its own for its protocol's vendor."""
     return bool(client_credentials(headers, settings, protocol))
-
-
-def is_secret(name: str) -> bool:
-    """Whether a header or query parameter of this name may carry a secret."""
-    lowered = name.lower().replace("_", "-")
-    return (
-        lowered.endswith(SECRET_SUFFIXES)
-        or lowered == "key"
-        or "api-key" in lowered
-        or not SECRET_WORDS.isdisjoint(lowered.split("-"))
-    )
 
 
 def with_safe_query(

@@ -41,6 +41,7 @@ from weft.client import (
     OfflineReply,
     Reply,
     Route,
+    Secrets,
     find_route,
     make_answer_id,
     read_error,
@@ -140,6 +141,7 @@ class Exchange:
     - `compaction`: Codex's request to compact, if this is one.
     - `continuation`: the answer that the request names by its id.
     - `summary_losses`: the losses of `replace_sealed_summaries`.
+    - `secrets`: the credentials of the request for the upstream.
     - `is_outcome_handled`: the answer or failure was recorded, if exchanges are recorded at all.
     """
 
@@ -175,6 +177,7 @@ class Exchange:
         self.relay: Relay | None = None
         self.live: LiveExchange | None = None
         self.error: ApiError | None = None
+        self.secrets = Secrets()
         self.is_outcome_handled = False
         self.summary_losses: Sequence[Loss] = ()
         self._outgoing: Outgoing | None = None
@@ -636,7 +639,8 @@ async def _answer(exchange: Exchange, outbound: Outbound) -> None:
         exchange.error = CLIENT_LEFT
         raise
     except UpstreamError as error:
-        exchange.error, exchange.log.outcome = failure(error), "upstream_failed"
+        exchange.error = exchange.secrets.redact_error(failure(error))
+        exchange.log.outcome = "upstream_failed"
         await _record_failure(exchange)  # before the error is sent: the client may retry at once
         await _send_error(exchange, exchange.error, exchange.headers(), outbound)
     except (Refused, StoreError) as error:
@@ -716,6 +720,7 @@ async def _ask_again(
 async def _ask_once(exchange: Exchange, outbound: Outbound) -> "UpstreamRefusal | None":
     """Ask the upstream and deliver its answer; an error of the upstream is returned instead."""
     reply = await _post(exchange)
+    exchange.secrets = reply.secrets
     try:
         if not 200 <= reply.status < 300:
             return await _read_error(exchange, reply)
@@ -769,7 +774,8 @@ async def _deliver_body(exchange: Exchange, reply: Reply, outbound: Outbound) ->
             raise
         # The body is the upstream's own error in the client's protocol, so it is forwarded.
         answer, log.outcome = None, "upstream_failed"
-        exchange.error = failure(error)
+        exchange.error = exchange.secrets.redact_error(failure(error))
+        body = exchange.secrets.redact(body)
         await _record_failure(exchange)
     if answer is None and not is_forwarded:
         name = exchange.route.provider.name
@@ -860,12 +866,12 @@ async def _deliver_stream(exchange: Exchange, reply: Reply, outbound: Outbound) 
         if not outbound.started:
             raise
         log.outcome = "cut"
-        exchange.error = failure(error)
+        exchange.error = exchange.secrets.redact_error(failure(error))
         await _record_failure(exchange)
         await outbound.write(relay.fail(exchange.error))
     if relay.error is not None:
         log.outcome = "cut"
-        exchange.error = exchange.error or relay.error
+        exchange.error = exchange.error or exchange.secrets.redact_error(relay.error)
         await _record_failure(exchange)
     elif not relay.ended and exchange.error is None:
         # The bytes were forwarded up to their end, but could not be decoded and recorded.
@@ -895,7 +901,8 @@ async def _send_piece(
     """
     if relay.error is not None and not outbound.started and not relay.relays_error:
         raise upstream_failed(relay.error)
-    await _send_frames(exchange, reply, outbound, piece.now)
+    frames = piece.now if relay.error is None else exchange.secrets.redact(piece.now)
+    await _send_frames(exchange, reply, outbound, frames)
     if piece.last:
         if relay.ended and not exchange.is_outcome_handled:
             await _record_answer(exchange, relay.response)

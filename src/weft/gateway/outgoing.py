@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import orjson
 from msgspec import Struct, structs
 
-from weft.client import OFFLINE, Provider, Route
+from weft.client import OFFLINE, Provider, Route, is_secret
 from weft.codec import (
     CODECS,
     Codec,
@@ -27,7 +27,7 @@ from weft.errors import Refused
 from weft.model import JsonObject, Loss, Request, is_system
 
 from .asgi import Inbound
-from .auth import is_secret, upstream_credentials, with_safe_query
+from .auth import upstream_credentials, with_safe_query
 from .google import Address, read_address
 from .state import State
 

@@ -30,6 +30,7 @@ from weft.client import (
     Provider,
     Route,
     find_route,
+    is_secret,
     summary_client,
 )
 from weft.demo import demo_tools
@@ -41,7 +42,7 @@ from weft.tokens import counter_for
 
 from .api_call import ApiCall
 from .api_media import read_attached
-from .auth import is_secret, name_in_scope
+from .auth import name_in_scope
 from .errors import public_message
 from .runs import OWN_AGENT, Run, RunAgent, RunSpec, is_unanswered
 from .state import State
