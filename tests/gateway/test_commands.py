@@ -169,7 +169,12 @@ def test_run_sets_a_key_for_an_sdk_that_requires_one(tmp_path):
     done = weft_command(tmp_path, "run", "--store", "s.db", "--", sys.executable, "-c", ASK)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
-    assert done.stderr == ""
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("weft: recorded in 's.db', thread "), done.stderr
+    command = line.partition("`weft ")[2].partition("`")[0].split()
+    shown = weft_command(tmp_path, *command)  # the command that it names works
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.strip()
 
 
 def test_run_reports_if_no_request_arrived(tmp_path):

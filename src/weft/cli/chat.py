@@ -206,7 +206,7 @@ def gateway_of_store(args: argparse.Namespace) -> Generator[str]:
     """
     from weft.store import SERVER_SUFFIX, companion_path, read_server
 
-    from .run import is_gateway, start_gateway, stop_gateway
+    from .run import is_gateway, start_gateway
 
     store = writable_store(args)
     server_file = companion_path(store, SERVER_SUFFIX, os.environ)
@@ -218,11 +218,12 @@ def gateway_of_store(args: argparse.Namespace) -> Generator[str]:
     if args.config is not None:
         flags.append(f"--config={args.config}")
     environ = {name: value for name, value in os.environ.items() if name != "WEFT_API_KEYS"}
-    gateway, url = start_gateway(flags, environ)
+    gateway = start_gateway(flags, environ)
     try:
-        yield url
+        yield gateway.url
     finally:
-        stop_gateway(gateway)
+        gateway.stop()
+        gateway.read_recorded()
 
 
 def _connect(server: str) -> "McpServer":

@@ -1,7 +1,8 @@
 """`weft run -- CMD`: runs a program whose model calls go through a gateway.
 
 A gateway on the default port is used if one is running; otherwise one is started on a free port and
-stopped after the program. The program is configured in the way that it supports (`CLIENTS`):
+stopped after the program. However `weft run` ends, the program and that gateway end too
+(`weft.cli.supervise`). The program is configured in the way that it supports (`CLIENTS`):
 most read the base-URL variables, Codex only an option, opencode its configuration. If no request
 arrived in the end, `weft run` says so.
 """
@@ -9,22 +10,28 @@ arrived in the end, `weft run` says so.
 import argparse
 import json
 import os
-import signal
+import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 from urllib.error import URLError
 from urllib.request import urlopen
 
 from .console import print_error
 from .main import nonempty
+from .supervise import Ended, Program, TakenSignals, run_supervised
 
 DEFAULT_URL = "http://127.0.0.1:8787"
-START_SECONDS = 20.0
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+"""How long a gateway may take to finish its running requests."""
+POLL_SECONDS = 0.02
+NAMES_SHOWN = 8
 NOT_FOUND = 127
 """The exit code of shells for a program that does not exist."""
 
@@ -35,7 +42,11 @@ KEY_VARIABLES = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
 RUNNERS = frozenset({"npx", "bunx", "pnpm", "yarn", "npm", "node", "bun", "env", "nice", "time"})
 """Programs that run another program, whose name is one of the next words."""
 
-LAUNCH_CODE = "from weft.cli.main import entry; entry()"
+LAUNCH_CODE = (
+    "import signal; signal.pthread_sigmask(signal.SIG_SETMASK, ()); "
+    "from weft.cli.main import entry; entry()"
+)
+"""The gateway inherits the signal mask of `weft run`, which takes its signals one by one."""
 Environment = Mapping[str, str]
 
 
@@ -130,7 +141,11 @@ OTHER_CLIENT = Client(())
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options and the command after `--`."""
     parser.usage = "weft run [options] -- CMD [ARG ...]"
-    parser.epilog = "The exit code is that of the program."
+    parser.epilog = (
+        "The exit code is that of the program, or 128 + N if signal N ended it. SIGTERM, SIGHUP "
+        "and a closed terminal end the program, its children and the gateway; a program that does "
+        "not end within 5 seconds is killed."
+    )
     add_gateway_options(parser)
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="CMD", help="the program to run")
 
@@ -192,25 +207,121 @@ def run_through_gateway(
     if args.url is not None and not is_gateway(args.url.rstrip("/")):
         print_error(f"weft: no gateway answers at {args.url!r}: `weft serve` starts one")
         return 1
-    gateway = None
     url = args.url or (DEFAULT_URL if not flags and is_gateway(DEFAULT_URL) else None)
-    if url is None:
-        gateway, url = start_gateway(flags)
-    url = url.rstrip("/")
+    with TakenSignals() as signals:
+        try:
+            if url is not None:
+                return run_with_gateway(command, folder, url.rstrip("/"), signals)
+            gateway = start_gateway(flags, pause=signals.pause)
+            try:
+                return run_with_gateway(command, folder, gateway.url, signals, gateway)
+            finally:
+                gateway.stop(signals.pause)
+                with suppress(OSError):  # the terminal may be closed
+                    print_recorded(gateway.read_recorded(), args)
+        except Ended as ended:
+            return ended.code
+
+
+def run_with_gateway(
+    command: list[str],
+    folder: str | None,
+    url: str,
+    signals: TakenSignals,
+    gateway: "StartedGateway | None" = None,
+) -> int:
+    """Run the program with a gateway at this URL; `gateway` is the one that was started for it."""
+    exchanges_before = count_exchanges(url)
+    started = time.time()
+    own = None if gateway is None else gateway.process.pid
     try:
-        exchanges_before = count_exchanges(url)
-        code = run_child(command, url, folder)
-        if (
-            code != NOT_FOUND
-            and exchanges_before is not None
-            and count_exchanges(url) == exchanges_before
-        ):
-            print_error(f"weft: no request of {command[0]!r} arrived at the gateway at {url}")
-            print_error("weft: look up how the program sets its base URL, and set it to that URL")
-        return code
-    finally:
-        if gateway is not None:
-            stop_gateway(gateway)
+        with TemporaryDirectory(prefix="weft-run-", ignore_cleanup_errors=True) as files:
+            environment = program_environment(command, url, os.environ, Path(files))
+            words = with_options(command, url)
+            program = Program(words, environment, folder, Path(files))
+            code = run_supervised(program, signals, own)
+    except FileNotFoundError as error:
+        if error.filename != command[0]:
+            raise
+        print_error(f"weft: no program {command[0]!r}")
+        return NOT_FOUND
+    with suppress(OSError):  # the terminal may be closed
+        print_requests(command, url, exchanges_before, started, gateway)
+    return code
+
+
+def print_requests(
+    command: Sequence[str],
+    url: str,
+    exchanges_before: int | None,
+    started: float,
+    gateway: "StartedGateway | None",
+) -> None:
+    """Say what happened to the program's requests, unless they went to a gateway of its own."""
+    if gateway is not None and gateway.process.poll() is not None:
+        print_error(f"weft: the gateway ended before the program: {gateway.reason()}")
+    elif exchanges_before is not None and count_exchanges(url) == exchanges_before:
+        print_error(f"weft: no request of {command[0]!r} arrived at the gateway at {url}")
+        print_error("weft: look up how the program sets its base URL, and set it to that URL")
+    elif gateway is None:
+        print_active(url, started)
+
+
+def print_recorded(recorded: Any, args: argparse.Namespace) -> None:
+    """Say where the gateway recorded, if it recorded anything: the store, the threads and the
+    command that shows them.
+    """
+    if not isinstance(recorded, dict):
+        return
+    facts = cast(dict[str, Any], recorded)
+    names: list[str] = facts.get("threads") or []
+    store = str(facts.get("store"))
+    is_usual = args.config is None and args.store in (None, os.environ.get("WEFT_STORE"))
+    option = "" if is_usual else f" --store {shlex.quote(store)}"
+    if len(names) == 1:
+        command = f"weft log {shlex.quote(names[0])}{option}"
+        print_error(f"weft: recorded in {store!r}, thread {names[0]!r}: `{command}` shows it")
+    elif names:
+        print_error(
+            f"weft: recorded in {store!r}, threads {_list_names(names)}: `weft threads{option}` "
+            "lists them"
+        )
+    if facts.get("pending"):
+        print_error(
+            f"weft: {facts['pending']} records wait beside the store; the next gateway stores them"
+        )
+    if facts.get("lost"):
+        print_error(
+            f"weft: {facts['lost']} records were lost: neither the store nor the journal "
+            "could be written"
+        )
+
+
+def print_active(url: str, since: float) -> None:
+    """Say which threads of a gateway, which other programs may use too, were active since then."""
+    from .follow import get
+
+    try:
+        with get(url, "/api/threads?limit=50", 5.0) as reply:
+            rows: list[dict[str, Any]] = json.loads(reply.read())["threads"]
+        names = [
+            row["name"] for row in rows if row["updated"] >= since and row.get("parent") is None
+        ]
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # it has keys, or does not record
+    if names:
+        what = "thread" if len(names) == 1 else "threads"
+        command = f"weft log {shlex.quote(names[0])}" if len(names) == 1 else "weft threads"
+        print_error(
+            f"weft: recorded by the gateway at {url}, {what} {_list_names(names)}: "
+            f"`{command}` shows {'it' if len(names) == 1 else 'them'}"
+        )
+
+
+def _list_names(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - NAMES_SHOWN
+    return ", ".join(map(repr, names[:NAMES_SHOWN])) + (f" and {more} more" if more > 0 else "")
 
 
 def gateway_flags(args: argparse.Namespace) -> list[str]:
@@ -286,32 +397,65 @@ def merge_json(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def run_child(command: list[str], url: str, folder: str | None = None) -> int:
-    """Run the program in the foreground; Ctrl-C goes to it, not to `weft run`."""
-    original = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with TemporaryDirectory(prefix="weft-run-") as files:
-            child = subprocess.Popen(
-                with_options(command, url),
-                env=program_environment(command, url, os.environ, Path(files)),
-                cwd=folder,
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-            )
-            code = child.wait()
-    except FileNotFoundError:
-        print_error(f"weft: no program {command[0]!r}")
-        return NOT_FOUND
-    finally:
-        signal.signal(signal.SIGINT, original)
-    return code if code >= 0 else 128 - code
+class StartedGateway:
+    """A gateway that this process started, and that ends with it.
+
+    The gateway reads a pipe that only this process (and the supervisor of its program) holds. When
+    they end, however that happens, the gateway reads the end of the file and stops.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: IO[str]) -> None:
+        self.process = process
+        self.url = ""
+        self._log = log
+
+    def stop(self, pause: Callable[[float], None] = time.sleep) -> None:
+        """Stop the gateway. It finishes its running requests; a second signal to this process, or
+        `STOP_SECONDS`, end it at once.
+        """
+        deadline = time.monotonic() + STOP_SECONDS
+        self.process.terminate()
+        try:
+            while self.process.poll() is None and time.monotonic() < deadline:
+                pause(POLL_SECONDS)
+        except Ended:
+            pass
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def read_recorded(self) -> Any:
+        """What the stopped gateway recorded, as it says in its last line; `None` if it does not."""
+        if self.process.stdout is None:
+            return None
+        with self.process.stdout as stdout:
+            os.set_blocking(stdout.fileno(), True)
+            last_line = stdout.read().strip().rpartition(b"\n")[2]
+        self._log.close()
+        try:
+            return json.loads(last_line)
+        except ValueError:
+            return None
+
+    def reason(self) -> str:
+        """The last line of its log, which says why it ended."""
+        self._log.seek(0)
+        line = self._log.read().strip().rpartition("\n")[2].removeprefix("weft: ")
+        code = self.process.poll()
+        return line or (f"signal {-code}" if code is not None and code < 0 else f"exit code {code}")
 
 
 def start_gateway(
-    flags: Sequence[str], environ: Environment | None = None
-) -> tuple["subprocess.Popen[str]", str]:
-    """Start a gateway on a free port and return it with its URL; raises `ConfigError` on failure.
+    flags: Sequence[str],
+    environ: Environment | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> StartedGateway:
+    """Start a gateway on a free port; raises `ConfigError` on failure.
 
-    Its log goes to a temporary file, because it would disturb the program's screen.
+    Its log goes to a temporary file, because it would disturb the program's screen. `pause` sleeps,
+    and may raise an exception to give up.
     """
     from weft.errors import ConfigError
 
@@ -319,25 +463,47 @@ def start_gateway(
 
     require_server()
     flags, environ = hide_store(flags, os.environ if environ is None else environ)
-    command = [sys.executable, "-c", LAUNCH_CODE, "serve", "--port", "0", "--no-sample", *flags]
-    with TemporaryFile("w+") as log:
-        gateway = subprocess.Popen(
-            command,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            start_new_session=True,  # Ctrl-C in the terminal must not end the gateway
-        )
-        line = gateway.stdout.readline() if gateway.stdout is not None else ""
-        url = line.strip().rpartition(" ")[2]
-        if url.startswith("http") and await_gateway(url):
-            return gateway, url
-        stop_gateway(gateway)
-        log.seek(0)
-        reason = log.read().strip().rpartition("\n")[2].removeprefix("weft: ")
+    command = [sys.executable, "-c", LAUNCH_CODE, "serve", "--port", "0", "--no-sample"]
+    log = TemporaryFile("w+")  # noqa: SIM115 - it is open as long as the gateway
+    process = subprocess.Popen(
+        [*command, "--until-eof", *flags],
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        bufsize=0,
+        start_new_session=True,  # Ctrl-C in the terminal must not end the gateway
+    )
+    gateway = StartedGateway(process, log)
+    try:
+        gateway.url = _await_url(process, pause)
+        if gateway.url and await_gateway(gateway.url, pause):
+            return gateway
+    except BaseException:
+        gateway.stop()
+        raise
+    gateway.stop()
+    reason = gateway.reason()
     raise ConfigError(f"the gateway did not start: {reason or 'it gave no reason'}")
+
+
+def _await_url(process: "subprocess.Popen[bytes]", pause: Callable[[float], None]) -> str:
+    """The URL in the first line of a starting gateway; empty if it ends or is too late."""
+    assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
+    line = b""
+    deadline = time.monotonic() + START_SECONDS
+    while b"\n" not in line and time.monotonic() < deadline:
+        try:
+            part = os.read(process.stdout.fileno(), 4096)
+        except BlockingIOError:
+            pause(POLL_SECONDS)
+            continue
+        if not part:
+            return ""
+        line += part
+    url = line.partition(b"\n")[0].strip().rpartition(b" ")[2].decode(errors="replace")
+    return url if url.startswith("http") else ""
 
 
 def hide_store(flags: Sequence[str], environ: Environment) -> tuple[Sequence[str], Environment]:
@@ -359,21 +525,13 @@ def hide_store(flags: Sequence[str], environ: Environment) -> tuple[Sequence[str
     return other_flags, {**environ, "WEFT_STORE": stores[-1]}
 
 
-def stop_gateway(gateway: "subprocess.Popen[str]") -> None:
-    """Stop the gateway and close its pipe."""
-    gateway.terminate()
-    gateway.wait()
-    if gateway.stdout is not None:
-        gateway.stdout.close()
-
-
-def await_gateway(url: str) -> bool:
+def await_gateway(url: str, pause: Callable[[float], None]) -> bool:
     """Whether the gateway answers in time."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if is_gateway(url):
             return True
-        time.sleep(0.05)
+        pause(POLL_SECONDS)
     return False
 
 

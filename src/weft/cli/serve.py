@@ -2,9 +2,13 @@
 
 import argparse
 import asyncio
+import math
 import os
+import signal
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
+from threading import Thread
 
 from weft.codec import CODECS
 from weft.errors import ConfigError
@@ -12,6 +16,8 @@ from weft.printable import clean_line
 
 from .main import DEFAULT_STORE, add_store_option
 
+CLOSE_SECONDS = 15.0
+"""How long a server with `--until-eof` may take to close, after its running requests."""
 SERVER_LIBRARIES = ("granian", "markdown_it", "nh3", "pygments", "starlette", "zstandard")
 """The modules of the extra `serve`."""
 
@@ -94,12 +100,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not add the sample thread, which an empty store at the default path gets",
     )
+    parser.add_argument(
+        "--until-eof",
+        action="store_true",
+        help="stop when standard input ends, so that the server ends with the program that started "
+        "it; the last line of output is then JSON with the threads that were recorded",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until interrupted."""
     require_server()
+    import orjson
+
     from weft.gateway import Flags, read_settings, serve
+    from weft.store import without_password
 
     flags = Flags(
         host=args.host,
@@ -120,8 +135,29 @@ def run(args: argparse.Namespace) -> int:
     settings = read_settings(flags, os.environ)
     if settings.offer_import and settings.record and not args.no_import:
         offer_import(settings.store)
-    asyncio.run(serve(settings, lambda url: _announce(url, settings.store)))
+    if args.until_eof:
+        stop_at_eof(settings.limits.drain_seconds + CLOSE_SECONDS)
+    recorded = asyncio.run(serve(settings, lambda url: _announce(url, settings.store)))
+    if args.until_eof:
+        facts = {"store": without_password(settings.store), **recorded}
+        with suppress(OSError):  # the program that started it may be gone
+            print(orjson.dumps(facts).decode(), flush=True)
     return 0
+
+
+def stop_at_eof(seconds: float) -> None:
+    """Stop this process when standard input ends: as SIGTERM does, but after so many seconds in any
+    case.
+    """
+
+    def read() -> None:
+        with suppress(OSError):
+            while os.read(0, 4096):
+                pass
+        signal.alarm(math.ceil(seconds))  # the kernel ends the process, even if it hangs
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    Thread(target=read, name="weft-until-eof", daemon=True).start()
 
 
 def offer_import(store: str) -> None:

@@ -27,6 +27,7 @@ from weft.agent import McpServer
 from weft.client import HttpClient
 from weft.codec import CODECS
 from weft.errors import ConfigError, Refused
+from weft.model import JsonObject
 from weft.store import SERVER_SUFFIX, announce_server, open_store
 
 from .api import routes
@@ -223,8 +224,10 @@ def _connect_servers(commands: Sequence[str]) -> tuple[McpServer, ...]:
     return servers
 
 
-async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
+async def serve(settings: Settings, announce: Callable[[str], None]) -> JsonObject:
     """Serve until a signal comes; `announce` gets the URL when connections are accepted.
+
+    Returns what was recorded: the main threads, and how many records are not in the store.
 
     The first signal lets running requests finish, for `limits.drain_seconds` at most; the second
     one ends the process at once.
@@ -233,12 +236,12 @@ async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     limits = _fit_limits(settings.limits)
     settings = structs.replace(settings, limits=limits)
     with queued_log() as log:
-        await _serve(settings, port, announce, log)
+        return await _serve(settings, port, announce, log)
 
 
 async def _serve(
     settings: Settings, port: int, announce: Callable[[str], None], log: LogOutput | None
-) -> None:
+) -> JsonObject:
     limits = settings.limits
     async with open_state(settings, url_of(settings.host, port)) as state:
         state.metrics.log = log
@@ -270,6 +273,7 @@ async def _serve(
         server.stop()
         await state.gate.drain(limits.drain_seconds)
         await serving
+        return {} if state.recorder is None else state.recorder.summary()
 
 
 def _stop_on_signal() -> "asyncio.Future[None]":

@@ -225,6 +225,8 @@ class ExchangeRecorder:
         self.store = store
         self.parsed_bodies = ParsedBodies()
         self.lost = 0
+        self._threads: dict[str, None] = {}
+        """The threads to which exchanges were recorded, in the order of their first exchange."""
         self._record_wait = record_wait
         self._context = RecordingContext(DigestCache(), SentBodyCache(), volatile)
         self._queue: SimpleQueue[_Batch | None] = SimpleQueue()
@@ -256,6 +258,14 @@ class ExchangeRecorder:
         """
         state = "journal" if self._uses_journal else "store"
         return {"state": state, "pending": self._pending, "lost": self.lost}
+
+    def summary(self) -> JsonObject:
+        """What was recorded: the threads that still exist, without subagents and side questions."""
+        names: list[str] = []
+        with suppress(StoreError):
+            records = map(self.store.read_thread, self._threads)
+            names = [each.name for each in records if each is not None and each.parent is None]
+        return {"threads": names, **self.status()}
 
     async def begin(
         self,
@@ -298,6 +308,7 @@ class ExchangeRecorder:
         recorded = await self._record(recording, record, origin, body)
         if recorded is not None:
             recording.location = recorded.location
+            self._threads[recorded.location.thread] = None
             recording.answers = recorded.answers
             recording.edited_messages = recorded.edited_messages
             recording.echoed_commits = recorded.echoed_commits
