@@ -254,7 +254,9 @@ def test_a_server_with_keys_requires_one(tmp_path, upstream):
     ("words", "reason"),
     [
         (("log", "--follow", "nobody"), "there is no thread 'nobody'"),
-        (("log", "somebody"), "need --follow"),
+        (("log", "somebody"), "there is no thread 'somebody'"),
+        (("log", "--url", "http://127.0.0.1:9"), "--url needs --follow"),
+        (("log", "a", "--thread", "b"), "named twice"),
         (("log", "--follow", "--graph"), "exclude each other"),
         (("log", "--follow", "--url", "http://127.0.0.1:9"), "no gateway answers"),
     ],

@@ -51,7 +51,6 @@ Event = JsonObject
 
 def follow_log(args: argparse.Namespace) -> int:
     """Print what is new until interrupted."""
-    args.thread = args.name or args.thread  # `--follow NAME` is the same as `--thread NAME`
     path = existing_store(args)
     thread = None if args.thread is None else existing_thread(args, path)
     store = open_store(path)

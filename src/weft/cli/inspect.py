@@ -80,7 +80,11 @@ DIFF_STYLES = {"-": "old", "+": "new"}
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.command == "log" and (args.follow or args.name or args.url):
+    if args.command == "log" and args.name is not None:
+        if args.thread is not None:
+            raise ConfigError("the thread is named twice: leave out --thread")
+        args.thread = args.name
+    if args.command == "log" and (args.follow or args.url):
         return _follow(args)
     with nullcontext(PLAIN) if args.json else paged() as screen:
         args.screen = screen
@@ -94,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 def _follow(args: argparse.Namespace) -> int:
     """Print new messages until interrupted, without a pager."""
     if not args.follow:
-        raise ConfigError("THREAD and --url need --follow; --thread names the thread of a log")
+        raise ConfigError("--url needs --follow")
     if args.graph:
         raise ConfigError("--follow and --graph exclude each other")
     from .follow import follow_log
@@ -613,7 +617,7 @@ def _log_options(parser: argparse.ArgumentParser) -> None:
         "that you name",
     )
     parser.add_argument(
-        "name", nargs="?", metavar="THREAD", help="with --follow: the same as --thread"
+        "name", nargs="?", metavar="THREAD", help="the thread; the same as --thread"
     )
     parser.add_argument(
         "--url",
