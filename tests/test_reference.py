@@ -9,7 +9,7 @@ import pytest
 import weft
 from weft.client import UpstreamTable
 from weft.codec import CODECS
-from weft.gateway import CompactionSettings, ConfigFile, LimitSettings
+from weft.gateway import CompactionSettings, ConfigFile, KeyTable, LimitSettings
 from weft.model import LOSS_CODES
 
 ROOT = Path(__file__).parents[1]
@@ -52,6 +52,7 @@ def encoded_fields(struct):
 
 TABLES = [
     ("## weft.toml", encoded_fields(ConfigFile)),
+    ("### `[[key]]`", encoded_fields(KeyTable)),
     ("### `[[upstream]]`", encoded_fields(UpstreamTable)),
     ("### `[[model]]`", ["match", "upstream", "below", *encoded_fields(weft.Model)]),
     ("### `[compaction]`", encoded_fields(CompactionSettings)),
@@ -66,7 +67,10 @@ def test_every_config_key_is_listed_and_no_other(title, keys):
 
 def test_listed_defaults_match_the_code():
     default = LimitSettings()
-    listed = {key: float(value.strip("`")) for key, value in rows("### `[limits]`").items()}
+    numbers = {key: value.strip("`") for key, value in rows("### `[limits]`").items()}
+    assert "half of `requests`" in numbers.pop("requests_per_key")
+    assert default.slots_per_key(2) == default.requests // 2
+    listed = {key: float(number) for key, number in numbers.items()}
     assert listed == {key: getattr(default, key) for key in listed}
 
 
@@ -83,7 +87,8 @@ def test_every_environment_variable_is_listed_and_no_other():
 
 def test_every_weft_header_is_listed_and_no_other():
     used = {name for text in SOURCES for name in re.findall(r"x-weft-[a-z]+", text)}
-    listed = {*rows("Requests:"), *rows("Answers:")} - {"x-session-id"}
+    listed = {*rows("Requests:"), *rows("Answers:")}
+    listed -= {"x-session-id", "x-request-id", "x-upstream-request-id"}
     assert listed == used
 
 

@@ -59,6 +59,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fsck": ("weft.cli.maintenance", "verify every hash, parent and branch of a store"),
     "gc": ("weft.cli.maintenance", "remove old data that no branch or tag refers to"),
     "forget": ("weft.cli.maintenance", "erase a text from the whole store"),
+    "keys": ("weft.cli.keys", "make or hash a key for a client of the gateway"),
 }
 
 DEFAULT_STORE = "~/.local/share/weft/weft.db"

@@ -40,15 +40,17 @@ from .asgi import (
     Scope,
     Send,
     as_http_send,
+    send_request_id,
     with_body_deadline,
+    with_request_id,
     with_write_timeout,
 )
-from .auth import admit
+from .auth import admit, find_client
 from .auto_compact import SessionCompactor
 from .bodies import tune_interpreter
-from .endpoints import HEALTH, client_protocol, find_endpoint, full_path
+from .endpoints import ALWAYS_SERVED, client_protocol, find_endpoint, full_path
 from .errors import refusal
-from .guard import Gate
+from .guard import Gate, NoSlot
 from .live import StorePoller
 from .log_output import LogOutput, queued_log
 from .recorder import ExchangeRecorder
@@ -60,7 +62,9 @@ POLL_SECONDS = 0.02
 """The pause between two attempts of a starting server to connect to its own port."""
 START_SECONDS = 15.0
 """How long the server may take until it accepts connections."""
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that stop the server. It drains on SIGHUP too, so that a closed terminal cuts no
+stream; under `nohup`, which ignores SIGHUP, it goes on."""
 BACKLOG = 4096
 """How many connections may wait to be accepted. The kernel may use a lower limit."""
 GOING_AWAY = 1001
@@ -74,8 +78,9 @@ def build(state: State) -> ASGIApp:
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            scope = with_request_id(scope)
             timed_receive = with_body_deadline(receive, limits.body_seconds)
-            timed_send = with_write_timeout(send, limits.write_seconds)
+            timed_send = with_write_timeout(send_request_id(scope, send), limits.write_seconds)
             with suppress(ClientLeft):
                 await serve_request(scope, timed_receive, timed_send)
         elif scope["type"] == "websocket":
@@ -85,21 +90,22 @@ def build(state: State) -> ASGIApp:
             await control_plane(scope, receive, send)
 
     async def serve_request(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == HEALTH:  # answered even when the gateway is full
+        inbound = Inbound(scope, receive)
+        path = full_path(inbound.path)
+        if path in ALWAYS_SERVED:  # even when the gateway is full
             await dispatch(scope, receive, send)
             return
-        if scope["path"] == EVENTS:
+        if path == EVENTS:
             await serve_long_lived(scope, receive, send)
             return
+        client = find_client(inbound.headers, state.settings)
+        key = None if client is None else client.name
         try:
-            state.gate.enter()
-        except Refused as error:
-            await _refuse_for_now(error, Inbound(scope, receive), Outbound(send))
-            return
-        try:
-            await dispatch(scope, receive, send)
-        finally:
-            state.gate.leave()
+            with state.gate.serving(key, is_page=find_endpoint(inbound.method, path) is None):
+                await dispatch(scope, receive, send)
+        except NoSlot as error:
+            state.metrics.add_refused(key, error.status)
+            await _refuse_for_now(error, inbound, Outbound(send))
 
     async def serve_long_lived(scope: Scope, receive: Receive, send: Send) -> bool:
         """Serve a connection that may stay open for days; false if a shutdown cut it off."""
@@ -131,7 +137,7 @@ def build(state: State) -> ASGIApp:
 
 
 async def _refuse_for_now(error: Refused, inbound: Inbound, outbound: Outbound) -> None:
-    """Answer 503 in the client's protocol: the gateway is full or shuts down.
+    """Answer 429 or 503 in the client's protocol: there is no slot, or the gateway shuts down.
 
     The client may retry after a second.
     """
@@ -172,7 +178,7 @@ async def open_state(settings: Settings, url: str | None = None) -> AsyncGenerat
             HttpClient(limits.for_calls()) as http_client,
             _connected_servers(settings.mcp) as servers,
         ):
-            gate = Gate(limits.requests)
+            gate = Gate(limits.requests, limits.slots_per_key(settings.clients))
             compactor = None
             if settings.auto_compact:
                 compactor = SessionCompactor(
@@ -245,6 +251,7 @@ async def _serve(
     limits = settings.limits
     async with open_state(settings, url_of(settings.host, port)) as state:
         state.metrics.log = log
+        state.metrics.running_by_key = state.gate.slots.by_key
         server = Server(
             build(state),
             address=find_address(settings.host),
@@ -281,14 +288,16 @@ def _stop_on_signal() -> "asyncio.Future[None]":
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[None] = loop.create_future()
 
+    numbers = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+
     def stop() -> None:
-        for number in SIGNALS:
+        for number in numbers:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
         if not stopped.done():  # two signals may arrive in one iteration of the loop
             stopped.set_result(None)
 
-    for number in SIGNALS:
+    for number in numbers:
         loop.add_signal_handler(number, stop)
     return stopped
 

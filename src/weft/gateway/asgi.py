@@ -9,6 +9,7 @@ import re
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, cast
+from uuid import uuid4
 
 import orjson
 import zstandard
@@ -36,6 +37,10 @@ uses two levels for each nested object."""
 
 CONTAINERS = (dict, list)
 
+REQUEST_ID = "weft.request_id"
+"""The member of a scope with the id of the request."""
+_REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=-]{0,127}")
+
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
@@ -47,6 +52,7 @@ class Inbound:
         self.path: str = scope["path"]
         self.query: str = scope.get("query_string", b"").decode("latin-1")
         self.headers: Mapping[str, str] = read_headers(scope)
+        self.request_id: str = scope.get(REQUEST_ID, "")
         self._receive = receive
 
     async def read(self, limit: int) -> bytes:
@@ -112,6 +118,25 @@ class Outbound:
                 await self.write(body[begin : begin + SLICE_BYTES])
             body = b""
         await self.finish(body)
+
+
+def with_request_id(scope: Scope) -> Scope:
+    """The scope with an id: the one that a client or a reverse proxy sent, or a new one."""
+    sent = read_headers(scope).get("x-request-id", "")
+    id = sent if _REQUEST_ID.fullmatch(sent) else uuid4().hex
+    return {**scope, REQUEST_ID: id}
+
+
+def send_request_id(scope: Scope, send: Send) -> Send:
+    """A `send` that adds the header `x-request-id` to the answer."""
+    header = (b"x-request-id", scope[REQUEST_ID].encode())
+
+    async def send_with_id(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), header]}
+        await send(message)
+
+    return send_with_id
 
 
 def with_body_deadline(receive: Receive, seconds: float) -> Receive:

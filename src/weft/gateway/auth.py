@@ -22,22 +22,29 @@ from weft.codec import CODECS
 from weft.errors import Refused
 from weft.thread import LOCAL_SCOPE
 
-from .settings import Settings, hash_key, is_loopback
+from .settings import (
+    SCOPE_LENGTH,
+    SCOPE_PREFIX,
+    ClientKey,
+    Settings,
+    hash_key,
+    is_loopback,
+)
 
 KEY_HEADERS = ("x-api-key", "x-goog-api-key")
-SCOPE_LENGTH = 16
-"""How many characters of a key's hash are the scope of its threads."""
-
-SCOPE_PREFIX = 6
-"""How many characters of a scope are in the names of its threads."""
-
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 
 
 class Caller(Struct, frozen=True, gc=False):
-    """An admitted caller. `scope` separates the threads of different keys."""
+    """An admitted caller. `scope` separates the threads of different keys.
+
+    `name` is what the log and the metrics call it, if it has a key. `records` says whether its
+    exchanges may be recorded.
+    """
 
     scope: str = LOCAL_SCOPE
+    name: str | None = None
+    records: bool = True
 
 
 def admit(headers: Mapping[str, str], settings: Settings) -> Caller:
@@ -45,15 +52,22 @@ def admit(headers: Mapping[str, str], settings: Settings) -> Caller:
     refuse_foreign_pages(headers, settings)
     if not settings.keys:
         return Caller()
-    key = read_key(headers)
-    if key is None:
+    if read_key(headers) is None:
         raise Refused("no API key was sent", status=401, type="authentication_error")
+    client = find_client(headers, settings)
+    if client is None:
+        raise Refused("the API key is not valid here", status=401, type="authentication_error")
+    return Caller(client.scope, client.name, client.record)
+
+
+def find_client(headers: Mapping[str, str], settings: Settings) -> ClientKey | None:
+    """The client whose key was sent; None without a valid key."""
+    if not settings.keys or (key := read_key(headers)) is None:
+        return None
     digest = hash_key(key)
     # All keys are compared, each in constant time, so that timing reveals nothing about them.
     matches = [each for each in settings.keys if compare_digest(each, digest)]
-    if not matches:
-        raise Refused("the API key is not valid here", status=401, type="authentication_error")
-    return Caller(digest[:SCOPE_LENGTH])
+    return settings.client_key(digest) if matches else None
 
 
 def may_see(caller: Caller, scope: str | None, settings: Settings) -> bool:
@@ -74,9 +88,15 @@ def name_in_scope(caller: Caller, name: str) -> str:
     """
     if caller.scope == LOCAL_SCOPE:
         return name
-    suffix = f"-k{caller.scope[:SCOPE_PREFIX]}"
+    suffix = f"-k{_scope_digits(caller.scope)}"
     # Further threads of a session have a number after the suffix: `session-k1a2b3c.2`.
     return name if re.search(rf"{suffix}(\.[0-9]+)?$", name) else name + suffix
+
+
+def _scope_digits(scope: str) -> str:
+    """Six hexadecimal digits for a scope: of the key's hash, or of the hash of the key's name."""
+    is_hash = len(scope) == SCOPE_LENGTH and not set(scope) - set("0123456789abcdef")
+    return (scope if is_hash else hash_key(scope))[:SCOPE_PREFIX]
 
 
 def refuse_foreign_pages(headers: Mapping[str, str], settings: Settings) -> None:

@@ -46,6 +46,9 @@ WRAPPED = "generateContentRequest"
 """Gemini's token count also accepts the whole request as one member."""
 
 HEALTH = "/healthz"
+METRICS = "/metrics"
+ALWAYS_SERVED = (HEALTH, METRICS)
+"""These need no slot, so that a full gateway can be watched."""
 EPOCH = "1970-01-01T00:00:00Z"
 """The time of a model whose upstream sends none: the SDKs require one."""
 
@@ -55,7 +58,7 @@ Endpoint = Callable[[State, Inbound, Outbound], Awaitable[None]]
 async def conversation(protocol: str, state: State, inbound: Inbound, outbound: Outbound) -> None:
     """Serve one exchange, and always log one line about it."""
     codec = CODECS[protocol]
-    log = ExchangeLog(inbound.path)
+    log = ExchangeLog(inbound.path, inbound.request_id)
     state.metrics.exchanges += 1
     try:
         await answer_request(state, codec, inbound, outbound, log)
@@ -328,7 +331,7 @@ ROUTES: dict[tuple[str, str], Endpoint] = {
     ("GET", "/v1beta/models"): models,
     ("GET", HEALTH): health,
     ("HEAD", HEALTH): health,
-    ("GET", "/metrics"): metrics,
+    ("GET", METRICS): metrics,
 }
 
 

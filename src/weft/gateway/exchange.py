@@ -96,7 +96,14 @@ from .guard import Guard
 from .hints import is_retry, is_side_question, read_hint, read_parent_hint, retry_count
 from .identity import Continuation
 from .live import LiveExchange
-from .outgoing import Outgoing, is_direct, loss_header, returned_headers, write_outgoing
+from .outgoing import (
+    Outgoing,
+    is_direct,
+    loss_header,
+    read_request_id,
+    returned_headers,
+    write_outgoing,
+)
 from .recorder import Recording
 from .records import RequestLocation
 from .relay import PassThroughRelay, Relay
@@ -203,6 +210,11 @@ class Exchange:
         self.log.losses = len(outgoing.losses)
 
     @property
+    def may_record(self) -> bool:
+        """Whether the settings allow to record this exchange."""
+        return self.caller.records
+
+    @property
     def is_written(self) -> bool:
         return self._outgoing is not None
 
@@ -279,6 +291,7 @@ async def _handle(
     state: State, codec: Codec, inbound: Inbound, outbound: Outbound, log: ExchangeLog
 ) -> None:
     caller = admit(inbound.headers, state.settings)
+    log.key = caller.name
     body = await inbound.read(state.settings.max_body)
     exchange = Exchange(state, codec, inbound, caller, log, body)
     for stage in STAGES:
@@ -412,7 +425,7 @@ async def record_request(exchange: Exchange) -> None:
     exchange.upstream_request = request
     if not exchange.is_readable:
         exchange.log.outcome = "unread"
-    if exchange.should_record and state.recorder is not None:
+    if exchange.should_record and exchange.may_record and state.recorder is not None:
         hint = read_hint(inbound.headers, request)
         has_previous_id = read_previous_id(exchange.codec, exchange.json_body) is not None
         parent = read_parent_hint(inbound.headers, request)
@@ -721,6 +734,7 @@ async def _ask_once(exchange: Exchange, outbound: Outbound) -> "UpstreamRefusal 
     """Ask the upstream and deliver its answer; an error of the upstream is returned instead."""
     reply = await _post(exchange)
     exchange.secrets = reply.secrets
+    exchange.log.upstream_request_id = read_request_id(reply.headers)
     try:
         if not 200 <= reply.status < 300:
             return await _read_error(exchange, reply)

@@ -9,7 +9,7 @@ fixed words: a name that a client chose, such as the model, could fill the memor
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TextIO
 
 import orjson
@@ -23,8 +23,11 @@ from .log_output import LogOutput
 class ExchangeLog:
     """The facts of one exchange, filled in as they become known."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, request_id: str = "") -> None:
         self.path = path
+        self.request_id = request_id
+        self.upstream_request_id: str | None = None
+        self.key: str | None = None
         self.model: str | None = None
         self.upstream: str | None = None
         self.thread: str | None = None
@@ -71,11 +74,14 @@ class ExchangeLog:
         first_byte = self.first_byte_seconds
         facts: JsonObject = {
             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "request": self.request_id or None,
+            "key": self.key,
             "path": self.path,
             "status": self.status,
             "outcome": self.outcome,
             "model": self.model,
             "upstream": self.upstream,
+            "upstream_request": self.upstream_request_id,
             "thread": self.thread,
             "branch": self.branch,
             "stream": self.streamed,
@@ -132,23 +138,29 @@ class Metrics:
         self.exchanges = 0
         """Model requests received, including those in progress."""
         self.log: LogOutput | None = None
-        self._ended: Counter[tuple[str, str, str, int]] = Counter()
-        self._tokens: Counter[tuple[str, str]] = Counter()
+        self.running_by_key: Mapping[str, int] = {}
+        self._ended: Counter[tuple[str, str, str, int, str]] = Counter()
+        self._tokens: Counter[tuple[str, str, str]] = Counter()
+        self._refused: Counter[tuple[str, int]] = Counter()
         self._losses = 0
         self._seconds = Histogram()
         self._first_byte = Histogram()
 
     def add(self, protocol: str, log: ExchangeLog) -> None:
         """Count an exchange that has ended."""
-        upstream = log.upstream or ""
-        self._ended[protocol, upstream, log.outcome, log.status] += 1
+        upstream, key = log.upstream or "", log.key or ""
+        self._ended[protocol, upstream, log.outcome, log.status, key] += 1
         self._losses += log.losses
         self._seconds.add(log.seconds)
         if log.first_byte_seconds is not None:
             self._first_byte.add(log.first_byte_seconds)
         if log.usage is not None:
             for kind in ("input", "output", "cached"):
-                self._tokens[upstream, kind] += getattr(log.usage, kind) or 0
+                self._tokens[upstream, kind, key] += getattr(log.usage, kind) or 0
+
+    def add_refused(self, key: str | None, status: int) -> None:
+        """Count a request for which there was no slot."""
+        self._refused[key or "", status] += 1
 
     def text(self) -> str:
         """The counts in the text format of Prometheus, version 0.0.4."""
@@ -157,15 +169,30 @@ class Metrics:
             *_metric_header("weft_exchanges_total", "counter", "Model requests that have ended."),
             *(
                 f'weft_exchanges_total{{protocol="{protocol}",upstream="{_escape_label(upstream)}",'
-                f'outcome="{outcome}",status="{status}"}} {count}'
-                for (protocol, upstream, outcome, status), count in sorted(self._ended.items())
+                f'outcome="{outcome}",status="{status}",key="{key}"}} {count}'
+                for (protocol, upstream, outcome, status, key), count in sorted(self._ended.items())
             ),
             *_metric_header("weft_exchanges_in_progress", "gauge", "Model requests that run now."),
             f"weft_exchanges_in_progress {self.exchanges - ended}",
+            *_metric_header(
+                "weft_key_requests_in_progress", "gauge", "Requests of a key that run now."
+            ),
+            *(
+                f'weft_key_requests_in_progress{{key="{key}"}} {count}'
+                for key, count in sorted(self.running_by_key.items())
+            ),
+            *_metric_header(
+                "weft_refused_total", "counter", "Requests beyond the limits of running requests."
+            ),
+            *(
+                f'weft_refused_total{{status="{status}",key="{key}"}} {count}'
+                for (key, status), count in sorted(self._refused.items())
+            ),
             *_metric_header("weft_tokens_total", "counter", "Tokens that upstreams reported."),
             *(
-                f'weft_tokens_total{{upstream="{_escape_label(upstream)}",kind="{kind}"}} {count}'
-                for (upstream, kind), count in sorted(self._tokens.items())
+                f'weft_tokens_total{{upstream="{_escape_label(upstream)}",kind="{kind}",'
+                f'key="{key}"}} {count}'
+                for (upstream, kind, key), count in sorted(self._tokens.items())
             ),
             *_metric_header("weft_losses_total", "counter", "Losses of translations."),
             f"weft_losses_total {self._losses}",

@@ -9,6 +9,7 @@ the gateway stops.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
 from types import TracebackType
@@ -114,36 +115,87 @@ class Guard:
             self.interrupt(ClientLeft())
 
 
-class Gate:
-    """Counts and limits the requests that are being served. Long-lived connections do not count."""
+class NoSlot(Refused):
+    """There is no slot for a request now. The client may send it again later."""
 
-    def __init__(self, limit: int) -> None:
+
+class Slots:
+    """Limits the requests that run at the same time: all of them, and those of one key."""
+
+    def __init__(self, limit: int, per_key: int, *, names: tuple[str, str]) -> None:
+        self._limit = limit
+        self._per_key = per_key
+        self._names = names
+        self._running = 0
+        self.by_key: Counter[str] = Counter()
+
+    def take(self, key: str | None) -> None:
+        """Count a request of this key; raises `NoSlot` with 429 or 503 beyond a limit."""
+        if key is not None and self.by_key[key] >= self._per_key:
+            raise NoSlot(
+                f"this key already has {self._per_key} requests running, its limit "
+                f"({self._names[1]})",
+                status=429,
+                type="rate_limit_error",
+            )
+        if self._running >= self._limit:
+            raise NoSlot(
+                f"the gateway already serves {self._limit} requests, its limit ({self._names[0]})",
+                status=503,
+                type="overloaded_error",
+            )
+        self._running += 1
+        if key is not None:
+            self.by_key[key] += 1
+
+    def free(self, key: str | None) -> None:
+        """Stop counting a request."""
+        self._running -= 1
+        if key is not None:
+            self.by_key[key] -= 1
+            if not self.by_key[key]:
+                del self.by_key[key]
+
+
+PAGE_REQUESTS = 256
+"""Slots for the page and its API, which stay usable while all slots of `limits.requests` are taken.
+A page sends a handful of requests at once."""
+
+
+class Gate:
+    """Counts and limits the requests that are being served. Long-lived connections do not count.
+
+    Requests to models and those of the page have separate slots.
+    """
+
+    def __init__(self, limit: int, per_key: int | None = None) -> None:
         self.guards: set[Guard] = set()
         self.stopping = False
-        self._limit = limit
+        per_key = limit if per_key is None else per_key
+        self.slots = Slots(limit, per_key, names=("limits.requests", "limits.requests_per_key"))
+        page = "of the page and its API"
+        self._page_slots = Slots(PAGE_REQUESTS, PAGE_REQUESTS // 2, names=(page, page))
         self._running = 0
         self._long_lived: set[asyncio.Task[object]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def enter(self) -> None:
-        """Count a request; raises `Refused` with 503 beyond the limit."""
+    @contextmanager
+    def serving(self, key: str | None, *, is_page: bool) -> Generator[None]:
+        """A context for serving one request; raises `NoSlot` if there is none for it."""
         if self.stopping:
-            raise Refused("the gateway is shutting down", status=503, type="overloaded_error")
-        if self._running >= self._limit:
-            raise Refused(
-                f"the gateway already serves {self._limit} requests, its limit (limits.requests)",
-                status=503,
-                type="overloaded_error",
-            )
+            raise NoSlot("the gateway is shutting down", status=503, type="overloaded_error")
+        slots = self._page_slots if is_page else self.slots
+        slots.take(key)
         self._running += 1
         self._idle.clear()
-
-    def leave(self) -> None:
-        """Stop counting a request, because it has ended."""
-        self._running -= 1
-        if not self._running:
-            self._idle.set()
+        try:
+            yield
+        finally:
+            slots.free(key)
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
 
     @contextmanager
     def long_lived(self) -> Generator[None]:

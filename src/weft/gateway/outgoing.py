@@ -51,16 +51,31 @@ HOP_HEADERS = frozenset(
         "transfer-encoding",
         "upgrade",
         "via",
+        "x-real-ip",
+        "x-request-id",
     }
 )
 """Request headers that concern only this connection. Secrets are not forwarded either."""
 
-RETURNED_HEADERS = ("retry-after", "retry-after-ms", "request-id", "x-request-id", "x-should-retry")
+RETURNED_HEADERS = (
+    "retry-after",
+    "retry-after-ms",
+    "request-id",
+    "x-upstream-request-id",
+    "x-should-retry",
+)
 RETURNED_PREFIXES = ("anthropic-", "openai-", "x-ratelimit-")
 """Headers of an answer that are forwarded to the client."""
+OPERATORS_HEADERS = ("anthropic-organization-id", "openai-organization", "openai-project")
+"""Headers of an answer that name the account whose key was used; not for clients."""
+RENAMED_HEADERS = {"x-request-id": "x-upstream-request-id"}
+"""Headers of an answer that Weft itself sends with another value."""
 
 LOSS_HEADER_LIMIT = 1000
 """How many characters of paths the header about losses has."""
+
+REQUEST_ID_LIMIT = 200
+"""How many characters of an upstream's request id are logged."""
 
 RETURNED_LIMIT = 16_000
 """How many bytes of an upstream's headers are forwarded: more than any vendor sends, but below the
@@ -268,7 +283,15 @@ def connection_headers(headers: Mapping[str, str]) -> frozenset[str]:
 
 def _is_returned(name: str) -> bool:
     """Whether an upstream's header is forwarded to the client."""
+    if name in OPERATORS_HEADERS:
+        return False
     return name in RETURNED_HEADERS or name.startswith(RETURNED_PREFIXES)
+
+
+def read_request_id(headers: Mapping[str, str]) -> str | None:
+    """The upstream's own id of a request, for its support."""
+    ids = (headers.get(name, "") for name in ("x-request-id", "request-id"))
+    return next((id[:REQUEST_ID_LIMIT] for id in ids if id and id.isprintable()), None)
 
 
 def returned_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -280,7 +303,7 @@ def returned_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     returned: list[tuple[str, str]] = []
     bytes_left = RETURNED_LIMIT
     for raw_name, value in headers.items():
-        name = raw_name.lower()
+        name = RENAMED_HEADERS.get(raw_name.lower(), raw_name.lower())
         if not _is_returned(name) or not value.replace("\t", " ").isprintable():
             continue
         bytes_left -= len(name) + len(value)

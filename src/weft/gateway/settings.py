@@ -15,6 +15,10 @@ them: `read_settings` takes the environment as an argument, and its result is pa
     agent = "claude"                   # the page may let Claude Code answer, in the folder
     agent_dir = "/home/me/project"     # `agent_dir`
 
+    [[key]]                            # the keys of one client; `weft keys new alice` makes one
+    name = "alice"                     # its threads belong to this name, so keys can be replaced
+    hashes = ["sha256:<64 digits>"]
+
     [[upstream]]
     name = "anthropic"
     protocol = "anthropic"
@@ -76,6 +80,7 @@ from weft.client import (
 from weft.codec import ThinkingMember
 from weft.errors import ConfigError
 from weft.store import JOURNAL_SUFFIX, companion_path
+from weft.thread import LOCAL_SCOPE
 
 SPARE_FILES = 64
 """Open files that are not connections: the store, its journal, the page."""
@@ -96,6 +101,7 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     answer_bytes: Count = 256 * 1024 * 1024
     connections: Count = 10_000
     requests: Count = 4096
+    requests_per_key: Count | None = None
     header_seconds: Seconds = 60.0
     body_seconds: Seconds = 120.0
     write_seconds: Seconds = 60.0
@@ -107,6 +113,15 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 f"`requests` ({self.requests}) must be smaller than `connections` "
                 f"({self.connections}), so that a full gateway can still answer"
             )
+
+    def slots_per_key(self, keys: int) -> int:
+        """How many requests one of so many keys may have at the same time.
+
+        By default half of `requests`, so that one key cannot take all of them.
+        """
+        if self.requests_per_key is not None:
+            return self.requests_per_key
+        return self.requests if keys < 2 else max(1, self.requests // 2)
 
     def within(self, files: int) -> "LimitSettings":
         """These limits, reduced to fit a process that may open this many files.
@@ -141,6 +156,11 @@ PING_SECONDS = 15.0
 
 ZERO_ALLOWED = ("port", "drain_seconds", "record_wait", "retries")
 """Numbers that may be 0: any free port, no time to drain, no wait for the store, no retries."""
+SCOPE_LENGTH = 16
+"""How many characters of a key's hash are the scope of its threads, if the key has no name."""
+SCOPE_PREFIX = 6
+"""How many characters of a scope are in the names of its threads; also in the log."""
+
 RECORD_WAIT = 0.05
 """How long an answer waits for the store, in seconds, before its record goes to the journal."""
 VOLATILE_SYSTEM = (r"^x-anthropic-billing-header:[^\n]*\Z",)
@@ -151,6 +171,32 @@ client that joins its blocks. Without it, two conversations of different people 
 """
 
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
+_KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_HASH_SCOPE = re.compile(rf"[0-9a-f]{{{SCOPE_LENGTH}}}")
+
+
+class KeyTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """A `[[key]]` table: the keys of one client, and what they have in common.
+
+    - `name`: in the log and the metrics. The threads of the client belong to it.
+    - `hashes`: the hashes of its keys. Two are valid at once while one replaces the other.
+    - `scope`: whose threads it takes over: the hash of a key that had no name, or `local` for those
+      of a server without keys.
+    - `record`: false if its exchanges are not recorded.
+    """
+
+    name: str
+    hashes: tuple[str, ...]
+    scope: str | None = None
+    record: bool = True
+
+
+class ClientKey(Struct, frozen=True):
+    """A key of a client: what the log calls it, the scope of its threads, whether to record."""
+
+    name: str
+    scope: str
+    record: bool = True
 
 
 class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -161,6 +207,7 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     store: str | None = None
     record: bool | None = None
     keys: tuple[str, ...] = ()
+    key: tuple[KeyTable, ...] = ()
     max_body: Count | None = None
     ping_seconds: Annotated[float, Meta(gt=0)] | None = None
     limits: LimitSettings = LimitSettings()
@@ -185,6 +232,8 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
 class Settings(Struct, frozen=True, kw_only=True):
     """The settings of a gateway. `keys` holds hashes; the keys themselves are never stored.
 
+    `named_keys` are those of `keys` that have a name, by hash.
+
     `sample` says whether an empty store gets the sample thread; a store that the user named never
     gets it. `offer_import` says whether `weft serve` may ask to import the sessions of clients.
 
@@ -200,6 +249,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     store: str = DEFAULT_STORE
     record: bool = True
     keys: frozenset[str] = frozenset()
+    named_keys: Mapping[str, ClientKey] = field(default_factory=dict[str, ClientKey])
     providers: tuple[Provider, ...] = ()
     aliases: tuple[Alias, ...] = ()
     catalog: Catalog = field(default_factory=load_catalog)
@@ -229,6 +279,16 @@ class Settings(Struct, frozen=True, kw_only=True):
         """Whether only programs on this machine can reach the server."""
         return is_loopback(self.host)
 
+    @property
+    def clients(self) -> int:
+        """How many clients have keys."""
+        return len({self.client_key(digest).scope for digest in self.keys})
+
+    def client_key(self, digest: str) -> ClientKey:
+        """The client that a configured key belongs to, by the key's hash."""
+        named = self.named_keys.get(digest)
+        return named or ClientKey(digest[:SCOPE_PREFIX], digest[:SCOPE_LENGTH])
+
 
 class Flags(Struct, frozen=True, kw_only=True):
     """The flags of the command line; `None` means not given."""
@@ -256,6 +316,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     """The settings; raises a `ConfigError` that names the wrong flag, member or variable."""
     file = read_config(flags.config) if flags.config is not None else ConfigFile()
     keys = frozenset((*map(_read_hash, file.keys), *_read_keys(environ.get("WEFT_API_KEYS", ""))))
+    named_keys = _read_named_keys(file.key, keys)
     store = _first(flags.store, file.store, environ.get("WEFT_STORE"), None)
     settings = Settings(
         host=_read_host(_first(flags.host, file.host, environ.get("WEFT_HOST"), DEFAULT_HOST)),
@@ -263,7 +324,8 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         store=store or _expand(DEFAULT_STORE),
         sample=flags.sample and store is None,
         record=_first(flags.record, file.record, None, True),
-        keys=keys,
+        keys=keys | named_keys.keys(),
+        named_keys=named_keys,
         providers=_pass_through(
             read_upstreams(flags.upstreams, file.upstream, environ, base_urls=False),
             flags.pass_through,
@@ -296,7 +358,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     if not settings.loopback and not settings.keys:
         raise ConfigError(
             f"host {settings.host!r} can be reached by others, so callers need keys: "
-            "set WEFT_API_KEYS, or `keys` in the config"
+            "set WEFT_API_KEYS, or `keys` or `[[key]]` in the config"
         )
     return settings
 
@@ -391,8 +453,43 @@ def _read_patterns(patterns: Sequence[str] | None) -> tuple[re.Pattern[str], ...
 def _read_hash(text: str) -> str:
     match = _HASH.fullmatch(text.strip().lower())
     if match is None:
-        raise ConfigError('a key in `keys` is not of the form "sha256:<64 hex digits>"')
+        raise ConfigError('the hash of a key is not of the form "sha256:<64 hex digits>"')
     return match[1]
+
+
+def _read_named_keys(tables: Sequence[KeyTable], unnamed: frozenset[str]) -> dict[str, ClientKey]:
+    """The keys with names, by hash; raises `ConfigError`."""
+    keys: dict[str, ClientKey] = {}
+    for table in tables:
+        name = table.name
+        if _KEY_NAME.fullmatch(name) is None or _HASH_SCOPE.fullmatch(name) or name == LOCAL_SCOPE:
+            raise ConfigError(
+                f"key {name!r}: a name has letters, digits, `.`, `_` and `-`, at most 64, and is "
+                f"neither {LOCAL_SCOPE!r} nor {SCOPE_LENGTH} hexadecimal digits"
+            )
+        if name in (key.name for key in keys.values()):
+            raise ConfigError(f"key {name!r} has two tables: list both hashes in one")
+        if not table.hashes:
+            raise ConfigError(f"key {name!r} has no hashes: `weft keys new {name}` makes one")
+        client = ClientKey(name, _read_scope(table), table.record)
+        if client.scope in (key.scope for key in keys.values()):
+            raise ConfigError(f"key {name!r} has the same scope as another key")
+        for digest in map(_read_hash, table.hashes):
+            if digest in keys or digest in unnamed:
+                raise ConfigError(f"key {name!r}: one of its hashes is also in another place")
+            keys[digest] = client
+    return keys
+
+
+def _read_scope(table: KeyTable) -> str:
+    if table.scope is None or table.scope == LOCAL_SCOPE:
+        return table.scope or table.name
+    try:
+        return _read_hash(table.scope)[:SCOPE_LENGTH]
+    except ConfigError:
+        raise ConfigError(
+            f"key {table.name!r}: `scope` is {LOCAL_SCOPE!r} or the hash of a key that had no name"
+        ) from None
 
 
 def _first(flag: Any, file: Any, environ: Any, default: Any) -> Any:
