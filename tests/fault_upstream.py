@@ -120,8 +120,13 @@ def write_response(status: str, output: list[Json], error: Json | None = None) -
     return body
 
 
+END_FRAMES = {"openai-chat": 3}
+"""How many of the last frames a cut must take away; in Chat the finish reason, the token counts and
+`[DONE]`, in the other protocols one."""
+
+
 def write_frames(protocol: str, stop: str | None = None) -> list[bytes]:
-    """A whole answer as a stream. The last frame is the one without which it is cut off."""
+    """A whole answer as a stream; without its last frames (`END_FRAMES`) it is cut off."""
     if protocol == "anthropic":
         return _anthropic_frames(stop or "end_turn")
     if protocol == "openai-chat":
@@ -276,11 +281,12 @@ class Call:
         """How many bytes of the whole answer come before a cut."""
         whole = self.whole()
         frames = write_frames(self.protocol) if self.streams else [whole[:-1], whole[-1:]]
+        ends = END_FRAMES.get(self.protocol, 1) if self.streams else 1
         return {
             "start": 0,
             "first": len(frames[0]) if self.streams else 20,
             "middle": len(whole) // 2,
-            "last": len(whole) - len(frames[-1]),
+            "last": len(whole) - sum(map(len, frames[-ends:])),
         }[place]
 
     async def raw(self, data: bytes) -> None:
@@ -699,6 +705,33 @@ async def comments_only(call: Call) -> None:
 @fault("end-only", "ends", only=True, protocols=("anthropic", "openai-chat"))
 async def end_only(call: Call) -> None:
     await call.send(write_frames(call.protocol)[-1])
+
+
+@fault("no-end-mark", "ends", "answers", only=True, protocols=("openai-chat",))
+async def no_end_mark(call: Call) -> None:
+    await call.send(b"".join(write_frames(call.protocol)[:-1]))
+
+
+@fault("no-end-mark-then-reset", "ends", "answers", only=True, protocols=("openai-chat", "gemini"))
+async def no_end_mark_then_reset(call: Call) -> None:
+    """The finish reason has come, so the answer is whole, however the connection ends."""
+    await call.head()
+    await call.chunk(call.whole().removesuffix(sse("[DONE]")))
+    await call.reset()
+
+
+@fault("no-end-mark-then-open", "ends", "answers", only=True, protocols=("openai-chat", "gemini"))
+async def no_end_mark_then_open(call: Call) -> None:
+    await call.head()
+    await call.chunk(call.whole().removesuffix(sse("[DONE]")))
+    await call.hang()
+
+
+@fault("end-then-open", "ends", "answers", only=True, protocols=PROTOCOLS[:3])
+async def end_then_open(call: Call) -> None:
+    await call.head()
+    await call.chunk(call.whole())
+    await call.hang()
 
 
 @fault("end-twice", "ends", "answers", only=True, protocols=PROTOCOLS[:3])

@@ -79,6 +79,7 @@ class StreamDecoder:
     def __init__(self) -> None:
         self.repairs = Losses()
         self._open = False
+        self.is_complete = False
 
     def feed(self, frame: Frame) -> list[Event]:
         raw = orjson.loads(frame.data)
@@ -87,6 +88,7 @@ class StreamDecoder:
             self._open = True
             events += [Start(model="m"), Open(0, Text(""))]
         if "done" in raw:
+            self.is_complete = True
             return [*events, Close(0), Finish(Stop("end", "done")), End()]
         return [*events, Delta(0, "text", raw["text"])]
 

@@ -16,7 +16,6 @@ import weft
 from corpus import NO_ANSWER, is_untranslatable, recorded
 from laws.wire_bodies import MODEL, PROTOCOLS
 from weft.codec import CODECS, SseParser, write_frame
-from weft.model import End, Fail, Finish
 
 PAIRS = [(a, b) for a in PROTOCOLS for b in PROTOCOLS if a != b]
 ALL = [(a, b) for a in PROTOCOLS for b in PROTOCOLS]
@@ -170,16 +169,11 @@ def first_end(data, protocol):
     while at < len(data):
         end = data.find(b"\n", at) + 1 or len(data)
         for frame in parser.feed(data[at:end]):
-            if any(ends(event, protocol) for event in decoder.feed(frame)):
+            decoder.feed(frame)
+            if decoder.is_complete:
                 return data.rfind(b"data:", 0, at)
         at = end
     return data.rstrip().rfind(b"data:")
-
-
-def ends(event, protocol):
-    """Whether an event ends its stream; in Gemini, only the finish reason does."""
-    reason = isinstance(event, Finish) and event.stop is not None and protocol == "gemini"
-    return reason or isinstance(event, End | Fail)
 
 
 def test_frames_round_trip():

@@ -5,6 +5,7 @@ from weft.demo import OFFLINE_MODEL
 from .ask import SUMMARY_RETRIES, ModelClient, SentBody, ask, read_error, stream, summary_client
 from .http import (
     AGENT_RETRY,
+    END_SECONDS,
     GATEWAY_RETRY,
     RETRYABLE_STATUSES,
     STREAM_TYPE,
@@ -45,6 +46,7 @@ from .secrets import Secrets, is_secret, read_secrets
 
 __all__ = [
     "AGENT_RETRY",
+    "END_SECONDS",
     "GATEWAY_RETRY",
     "OFFLINE",
     "OFFLINE_MODEL",

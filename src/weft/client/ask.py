@@ -20,6 +20,7 @@ from weft.model import ApiError, Event, Fail, Fold, Loss, Request, Response
 
 from .http import (
     AGENT_RETRY,
+    END_SECONDS,
     RETRYABLE_STATUSES,
     UNREACHED,
     CallLimits,
@@ -229,7 +230,7 @@ async def _read_events(reply: Reply, codec: Codec) -> AsyncIterator[Event]:
         return
     # The fold checks the order of events here, once, so that no caller has to.
     reader, fold = AnswerReader(codec), Fold()
-    while chunk := await reply.read():
+    while chunk := await _read_chunk(reply, reader):
         for event in reader.feed(chunk):
             fold.send(event)
             yield event
@@ -240,6 +241,20 @@ async def _read_events(reply: Reply, codec: Codec) -> AsyncIterator[Event]:
         yield event
         if fold.ended:
             return
+
+
+async def _read_chunk(reply: Reply, reader: AnswerReader) -> bytes | None:
+    """The next bytes; empty or None at the end.
+
+    When the answer is whole, only token counts and an end marker can follow. If the connection then
+    breaks, or nothing comes for `END_SECONDS`, the answer has ended.
+    """
+    if not reader.is_complete:
+        return await reply.read()
+    try:
+        return await reply.read(END_SECONDS)
+    except UpstreamError:
+        return b""
 
 
 def read_error(codec: Codec, body: bytes, status: int) -> ApiError:

@@ -148,6 +148,11 @@ def make_answer_id(protocol: str, id: str | None = None) -> str:
     return prefix + id
 
 
+END_SECONDS = 3.0
+"""How long a reader of a whole answer waits for its token counts and for the end of the connection.
+Servers send both at once; some keep the connection open."""
+
+
 class Reply(Protocol):
     """An answer whose body is still arriving.
 

@@ -23,6 +23,7 @@ from msgspec import Struct, structs
 
 from weft.errors import NotAnAnswer, Refused, UpstreamError
 from weft.model import (
+    Alternative,
     ApiError,
     Block,
     Close,
@@ -34,6 +35,7 @@ from weft.model import (
     Fold,
     JsonObject,
     Loss,
+    Message,
     Open,
     Origin,
     Other,
@@ -44,6 +46,7 @@ from weft.model import (
     Text,
     Thinking,
     ToolCall,
+    make_loss,
 )
 
 from .base import Codec, Encoded, Frame, Locate, RenamedTools, StreamEncoder, ThinkingMember
@@ -136,6 +139,11 @@ class AnswerReader:
         self._ended = False
         self._body: list[bytes] = []
         self._body_repairs: tuple[Loss, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the stream may end here: the answer is whole, or it has failed."""
+        return not self.is_body and self._decoder.is_complete
 
     @property
     def repairs(self) -> list[Loss]:
@@ -289,26 +297,43 @@ class AnswerWriter:
             if not options.include_usage:
                 event = _without_usage(event)
             frames = map(write_frame, encode(self._place_thinking_event(event)))
-            (last if isinstance(event, End) else now).extend(frames)
+            # Frames after the end keep their place.
+            (last if last or isinstance(event, End) else now).extend(frames)
         return Piece(b"".join(now), b"".join(last))
 
     def write_body(self, response: Response, locate: Locate | None = None) -> Encoded:
         """A whole answer; `locate` gives the paths of losses in the upstream's answer."""
-        place, blocks = self._codec.place_thinking, response.message.blocks
-        if place is not None and any(isinstance(block, Thinking) for block in blocks):
-            member = self._options.thinking
-            placed = tuple(place(b, member) if isinstance(b, Thinking) else b for b in blocks)
-            message = structs.replace(response.message, blocks=placed)
-            response = structs.replace(response, message=message)
+        response = each_answer(response, self._place_thinking)
         return self._codec.encode_response(response, self._options.created, locate)
+
+    def _place_thinking(self, message: Message) -> Message:
+        place, blocks = self._codec.place_thinking, message.blocks
+        if place is None or not any(isinstance(block, Thinking) for block in blocks):
+            return message
+        member = self._options.thinking
+        placed = tuple(place(b, member) if isinstance(b, Thinking) else b for b in blocks)
+        return structs.replace(message, blocks=placed)
 
     def _place_thinking_event(self, event: Event) -> Event:
         place = self._codec.place_thinking
+        if isinstance(event, Alternative):
+            return structs.replace(event, event=self._place_thinking_event(event.event))
         if place is None or not isinstance(event, Open | Close):
             return event
         if not isinstance(event.block, Thinking):
             return event
         return structs.replace(event, block=place(event.block, self._options.thinking))
+
+
+def each_answer(response: Response, change: Callable[[Message], Message]) -> Response:
+    """The response with a change to the message of each of its answers."""
+    message = change(response.message)
+    alternatives = tuple(
+        (number, each_answer(other, change)) for number, other in response.alternatives
+    )
+    if message is response.message and not alternatives:
+        return response
+    return structs.replace(response, message=message, alternatives=alternatives)
 
 
 class AnswerTranslator:
@@ -336,10 +361,11 @@ class AnswerTranslator:
         self._target = target
         self._options = options
         self._origin = origin
-        self._is_same_protocol = source.protocol == target.protocol
+        self._passes_rest = source.protocol == target.protocol
         self._inlines_refusal = refusal_must_be_inlined(source, target)
         self._writer = AnswerWriter(target, options, self._locate)
         self._restorer = CallRestorer(options.renamed_tools) if options.renamed_tools else None
+        self._dropped_alternatives: dict[int, Loss] = {}
         self._inliner = RefusalInliner() if self._inlines_refusal else None
         self._original = Fold(origin)
         # Without renamed tools, the client gets the same answer, and one fold is enough.
@@ -376,6 +402,11 @@ class AnswerTranslator:
         return self._original.ended
 
     @property
+    def is_complete(self) -> bool:
+        """Whether the stream may end here: the answer is whole, or it has failed."""
+        return self._reader.is_complete
+
+    @property
     def error(self) -> ApiError | None:
         """The error that ended the stream."""
         return self._original.error
@@ -383,7 +414,8 @@ class AnswerTranslator:
     @property
     def losses(self) -> list[Loss]:
         """The losses of the client's stream, and what the upstream left out."""
-        return [*self._reader.repairs, *self._writer.losses]
+        dropped = self._dropped_alternatives.values()
+        return [*self._reader.repairs, *self._writer.losses, *dropped]
 
     def feed(self, data: bytes) -> Piece:
         """Take bytes of the upstream; returns bytes for the client."""
@@ -395,6 +427,7 @@ class AnswerTranslator:
 
     def fail(self, error: ApiError) -> bytes:
         """End the client's stream with an error of our own; returns its bytes."""
+        self._passes_rest = False
         self._original.send(Fail(error))
         self._restored.send(Fail(error))
         return self._writer.write([Fail(error)]).now
@@ -410,16 +443,21 @@ class AnswerTranslator:
         else:
             original = self._source.decode_response(body)
         if self._origin is not None:
-            message = structs.replace(original.message, origin=self._origin)
-            original = structs.replace(original, message=message)
-        options, message = self._options, original.message
-        if options.call_id_seed is not None:
-            message = replace_generated_ids(message, options.call_id_seed)
-        message = restore_calls(message, options.renamed_tools)
-        response = structs.replace(original, message=message)
+            origin = self._origin
+            original = each_answer(
+                original, lambda message: structs.replace(message, origin=origin)
+            )
+        options = self._options
+        response = each_answer(original, self._restore)
         if options.make_client_id is not None:
             response = structs.replace(response, id=options.make_client_id(response.id))
         return original, inline_refusal(response) if self._inlines_refusal else response
+
+    def _restore(self, message: Message) -> Message:
+        """The message with unique ids of calls, and with the client's own tool names."""
+        if self._options.call_id_seed is not None:
+            message = replace_generated_ids(message, self._options.call_id_seed)
+        return restore_calls(message, self._options.renamed_tools)
 
     def write_body(self, original: Response, response: Response) -> Encoded:
         """The body for the client; its losses include what the upstream left out."""
@@ -427,8 +465,16 @@ class AnswerTranslator:
         def locate(position: Position) -> str:
             return self._source.locate_answer(original, position)
 
+        dropped: list[Loss] = []
+        if not self._target.has_alternatives:
+            dropped = [self._dropped(number, original) for number, _ in response.alternatives]
         encoded = self._writer.write_body(response, locate)
-        return structs.replace(encoded, losses=[*original.repairs, *encoded.losses])
+        return structs.replace(encoded, losses=[*original.repairs, *encoded.losses, *dropped])
+
+    def _dropped(self, number: int, original: Response) -> Loss:
+        """The loss of another answer, for which the client's protocol has no room."""
+        path = self._source.locate_answer(original, ("alternative", number))
+        return make_loss("alternative_dropped", path, str(number))
 
     @property
     def stream_sidecar(self) -> JsonObject:
@@ -451,10 +497,14 @@ class AnswerTranslator:
         options, restorer, inliner = self._options, self._restorer, self._inliner
         translated: list[Event] = []
         for event in events:
-            if original.ended and not (
-                self._is_same_protocol and isinstance(event, Other | Finish)
-            ):
-                continue  # events after the end are only for clients of the same protocol
+            if original.ended and not (self._passes_rest and isinstance(event, Other)):
+                continue  # original frames after the end are for clients of the same protocol
+            if isinstance(event, Alternative) and not self._target.has_alternatives:
+                original.send(event)
+                if event.number not in self._dropped_alternatives:
+                    loss = self._dropped(event.number, self.original)
+                    self._dropped_alternatives[event.number] = loss
+                continue
             if type(event) is not Delta:
                 if options.call_id_seed is not None:
                     event = replace_event_id(event, options.call_id_seed)
@@ -463,8 +513,10 @@ class AnswerTranslator:
             try:
                 original.send(event)
             except UpstreamError as error:
-                event = Fail(error_of(error))
+                event = Fail(error_of(error), "frame")
                 original.send(event)
+            if isinstance(event, Fail) and event.cause != "event":
+                self._passes_rest = False  # the error frame is ours, and nothing may follow it
             for client_event in (event,) if restorer is None else restorer.send(event):
                 if restored is not original:
                     restored.send(client_event)

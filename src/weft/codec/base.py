@@ -176,10 +176,15 @@ class StreamDecoder(Protocol):
     """Turns the frames of one protocol into events. An unknown frame becomes `Other`, never an
     error.
 
-    `repairs` has the values that the upstream left out and the decoder filled in.
+    - `repairs` has the values that the upstream left out and the decoder filled in.
+    - `is_complete` is whether the stream may end here: the answer is whole, or it has failed. More
+      frames may still follow, with token counts or as an end marker.
     """
 
     repairs: Losses
+
+    @property
+    def is_complete(self) -> bool: ...
 
     def feed(self, frame: Frame) -> list[Event]:
         """The events of this frame."""
@@ -349,8 +354,7 @@ class Codec(Struct, frozen=True):
     - `has_stop_details`: an answer has a field for the explanation of a refusal.
     - `failed_stops`: stop reasons that mean a failure.
     - `stream_errors`: kinds of error that clients recognise only inside a stream.
-    - `has_end_event`: a stream has a terminal event. Without it, the frame with the stop reason is
-      the last one.
+    - `has_alternatives`: an answer has room for several answers to one request (`n` > 1).
     """
 
     protocol: str
@@ -379,7 +383,7 @@ class Codec(Struct, frozen=True):
     has_stop_details: bool = False
     failed_stops: Mapping[str, ErrorKind] = {}
     stream_errors: frozenset[ErrorKind] = frozenset()
-    has_end_event: bool = True
+    has_alternatives: bool = False
     place_thinking: Callable[[Thinking, ThinkingMember], Thinking] | None = None
 
 

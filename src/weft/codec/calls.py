@@ -27,7 +27,18 @@ from typing import Any
 import orjson
 from msgspec import structs
 
-from weft.model import Block, Close, Delta, Event, Message, Open, Position, ToolCall, ToolResult
+from weft.model import (
+    Alternative,
+    Block,
+    Close,
+    Delta,
+    Event,
+    Message,
+    Open,
+    Position,
+    ToolCall,
+    ToolResult,
+)
 
 from .base import Losses, RenamedTools, as_object
 
@@ -163,6 +174,8 @@ def replace_generated_ids(message: Message, seed: str) -> Message:
 
 def replace_event_id(event: Event, seed: str) -> Event:
     """The event with a unique id instead of a generated one."""
+    if isinstance(event, Alternative):
+        return structs.replace(event, event=replace_event_id(event.event, seed))
     if isinstance(event, Open | Close) and event.block is not None:
         block = _with_unique_id(event.block, seed)
         return event if block is event.block else structs.replace(event, block=block)
@@ -226,6 +239,7 @@ class CallRestorer:
     def __init__(self, renamed_tools: RenamedTools) -> None:
         self._renamed_tools = renamed_tools
         self._open: dict[int, tuple[ToolCall, _InputExtractor | None]] = {}
+        self._alternatives: dict[int, CallRestorer] = {}
 
     def send(self, event: Event) -> list[Event]:
         """The events for the client that replace this one."""
@@ -240,6 +254,11 @@ class CallRestorer:
                 return [Delta(index, "arguments", piece)] if piece else []
             case Close(index=index, block=block) if index in self._open:
                 return self._restore_close(index, block)
+            case Alternative(number=number, event=inner):
+                if number not in self._alternatives:
+                    self._alternatives[number] = CallRestorer(self._renamed_tools)
+                restored = self._alternatives[number].send(inner)
+                return [Alternative(number, event) for event in restored]
             case _:
                 return [event]
 

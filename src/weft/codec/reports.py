@@ -241,8 +241,17 @@ def report_answer(ext: Ext, protocol: str, losses: Losses) -> None:
         if name == protocol:
             continue
         for key, value in fields.items():
+            if key in RETYPED_NOTES:
+                losses.add(("member", RETYPED_NOTES[key]), "value_retyped", "object -> JSON text")
+            if key.startswith("@"):
+                continue
             is_form = key.rpartition(".")[2] in FORM_MEMBERS or value in (None, "", [], {})
             losses.add(("member", key), "member_dropped", key, "form" if is_form else "meaning")
+
+
+RETYPED_NOTES = {"@content": "choices[0].message.content"}
+"""Notes in the `ext` of an answer for a value that became JSON text, with its path. Every key that
+begins with `@` is a note of a decoder on how the answer was written."""
 
 
 def _report_members(fields: JsonObject, path: str, losses: Losses) -> None:

@@ -186,6 +186,10 @@ class CompactionRelay:
         return self._inner.ended
 
     @property
+    def is_complete(self) -> bool:
+        return self._inner.is_complete
+
+    @property
     def error(self) -> ApiError | None:
         return self._inner.error
 

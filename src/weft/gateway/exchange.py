@@ -26,7 +26,7 @@ What always holds:
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import ParamSpec, TypeVar
 from uuid import uuid4
@@ -35,6 +35,7 @@ import orjson
 from msgspec import Struct, structs
 
 from weft.client import (
+    END_SECONDS,
     GATEWAY_RETRY,
     OFFLINE,
     STREAM_TYPE,
@@ -865,7 +866,7 @@ async def _deliver_stream(exchange: Exchange, reply: Reply, outbound: Outbound) 
     if live is not None:
         live_feed.begin_answer(live, relay.answer_fold)
     try:
-        async for chunk in exchange.guard.chunks(reply, exchange.state.settings.ping_seconds):
+        async for chunk in _answer_chunks(exchange, reply, relay):
             if chunk is None:  # nothing has arrived for `ping_seconds`
                 await _send_frames(exchange, reply, outbound, exchange.codec.http.keep_alive)
             else:
@@ -894,6 +895,29 @@ async def _deliver_stream(exchange: Exchange, reply: Reply, outbound: Outbound) 
     await outbound.finish()
 
 
+async def _answer_chunks(
+    exchange: Exchange, reply: Reply, relay: Relay
+) -> AsyncIterator[bytes | None]:
+    """The chunks of an answer; None whenever none has arrived for `ping_seconds`.
+
+    When the answer is whole, only token counts and an end marker can follow. If the connection then
+    breaks, or nothing comes for `END_SECONDS`, the answer has ended.
+    """
+    while True:
+        is_whole = relay.is_complete
+        try:
+            chunk = await exchange.guard.read(
+                reply, END_SECONDS if is_whole else exchange.state.settings.ping_seconds
+            )
+        except UpstreamError:
+            if is_whole:
+                return
+            raise
+        if chunk == b"" or (chunk is None and is_whole):
+            return
+        yield chunk
+
+
 def _open_relay(exchange: Exchange) -> Relay:
     options = _answer_options(exchange)
     if exchange.is_direct:
@@ -917,9 +941,9 @@ async def _send_piece(
         raise upstream_failed(relay.error)
     frames = piece.now if relay.error is None else exchange.secrets.redact(piece.now)
     await _send_frames(exchange, reply, outbound, frames)
+    if relay.ended and relay.error is None and not exchange.is_outcome_handled:
+        await _record_answer(exchange, relay.response)
     if piece.last:
-        if relay.ended and not exchange.is_outcome_handled:
-            await _record_answer(exchange, relay.response)
         await _send_frames(exchange, reply, outbound, piece.last)
 
 

@@ -10,7 +10,7 @@ the gateway stops.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -91,14 +91,10 @@ class Guard:
         finally:
             self._waiting = None
 
-    async def chunks(self, reply: Reply, seconds: float) -> AsyncIterator[bytes | None]:
-        """Each chunk of a body; None whenever none has arrived for that many seconds."""
-        while True:
-            with self.waiting():
-                chunk = await reply.read(seconds)
-            if chunk == b"":
-                return
-            yield chunk
+    async def read(self, reply: Reply, seconds: float) -> bytes | None:
+        """The next chunk of a body, empty at its end; None if none arrives within the seconds."""
+        with self.waiting():
+            return await reply.read(seconds)
 
     async def read_all(self, reply: Reply) -> bytes:
         """The whole body."""

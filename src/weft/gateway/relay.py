@@ -19,7 +19,6 @@ from weft.model import (
     End,
     Event,
     Fail,
-    Finish,
     Fold,
     Loss,
     Origin,
@@ -58,6 +57,12 @@ class Relay(Protocol):
     @property
     def ended(self) -> bool:
         """Whether the answer has ended: by its final event, or by an error."""
+        ...
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the upstream's bytes may end here, even if the connection breaks: the answer is
+        whole, or it has failed."""
         ...
 
     @property
@@ -119,8 +124,8 @@ class PassThroughRelay:
     - If the copy cannot be decoded, the bytes are still forwarded, but the answer is not recorded
       (`readable` is false). The relay still watches for the end.
     - If the upstream sends a body instead of a stream, it is written as a stream.
-    - If the protocol has no event that ends a stream, the frames after the stop reason are kept in
-      `_held_back` until the bytes have ended.
+    - Where a stream may end without a terminal event (after a `finish_reason` of Chat, or of
+      Gemini), the last frames are kept in `_held_back` until the end.
     """
 
     def __init__(self, codec: Codec, options: AnswerOptions, origin: Origin) -> None:
@@ -132,7 +137,6 @@ class PassThroughRelay:
         self._cutter = FrameCutter()
         self._reader = AnswerReader(codec)
         self._stream_ended = False  # unlike `ended`, also if the copy cannot be decoded
-        self._has_stop_reason = False
         self._first_fault: ApiError | None = None
         self._has_failed = False
         self._held_back: list[bytes] = []
@@ -152,6 +156,10 @@ class PassThroughRelay:
     @property
     def ended(self) -> bool:
         return self._fold.ended
+
+    @property
+    def is_complete(self) -> bool:
+        return self._reader.is_complete
 
     @property
     def error(self) -> ApiError | None:
@@ -201,10 +209,13 @@ class PassThroughRelay:
                 # It replaces this frame, which may be the mark of a good end (`[DONE]`).
                 now.append(self.fail(self.error))
             elif self.ended and self.error is None:
-                last.append(frame)
-            elif self._has_stop_reason and not self._codec.has_end_event and not self._stream_ended:
+                last += [*self._held_back, frame]
+                self._held_back = []
+            elif self.is_complete and not self._stream_ended:
                 self._held_back.append(frame)
             else:
+                now += self._held_back
+                self._held_back = []
                 now.append(frame)
         return Piece(b"".join(now), b"".join(last))
 
@@ -213,9 +224,6 @@ class PassThroughRelay:
         for event in events:
             if self._stream_ended:
                 return
-            self._has_stop_reason = self._has_stop_reason or (
-                isinstance(event, Finish) and bool(event.stop)
-            )
             match event:
                 case Fail(error=error, cause="frame"):
                     self._stop_recording(error)

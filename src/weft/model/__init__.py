@@ -48,6 +48,7 @@ from .request import (
     Wire,
 )
 from .response import (
+    Alternative,
     ApiError,
     Close,
     Delta,
@@ -69,6 +70,7 @@ from .response import (
 __all__ = [
     "LOSS_CODES",
     "SYSTEM_ROLES",
+    "Alternative",
     "ApiError",
     "Audio",
     "Block",

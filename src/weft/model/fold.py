@@ -7,6 +7,7 @@ Close  of an index that is open
 Finish any time after Start; the values of later ones replace those of earlier ones
 End    last, or `Fail`; anything after it is ignored
 Other  any time
+Alternative  any time; each alternative is folded for itself
 """
 
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ from weft.errors import UpstreamProtocolError
 
 from .message import Block, Ext, Message, Origin, Refusal, Text, Thinking, ToolCall
 from .response import (
+    Alternative,
     ApiError,
     Close,
     Delta,
@@ -79,6 +81,7 @@ class Fold:
         self._blocks: dict[int, Block] = {}
         self._open: dict[int, list[str]] = {}
         self._signature: dict[int, list[str]] = {}
+        self._alternatives: dict[int, Fold] = {}
 
     def send(self, event: Event) -> None:
         """Take one event; raises `UpstreamProtocolError` if it is out of order."""
@@ -111,6 +114,10 @@ class Fold:
             case Fail(error=error):
                 self.error = error
                 self.ended = True
+            case Alternative(number=number, event=event):
+                if number not in self._alternatives:
+                    self._alternatives[number] = Fold(self.origin)
+                self._alternatives[number].send(event)
             case _:
                 pass
 
@@ -132,6 +139,9 @@ class Fold:
             stop=self._stop,
             usage=self._usage,
             ext=self._ext,
+            alternatives=tuple(
+                (number, other.response()) for number, other in sorted(self._alternatives.items())
+            ),
         )
 
     def read_growth(self, position: ReadPosition) -> list[Growth]:

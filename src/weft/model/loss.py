@@ -589,6 +589,9 @@ LOSS_CODES: dict[str, LossCode] = {
     "stop_detail_dropped": LossCode(
         "dropped", "form", "{detail} of the stop reason", "the target has no field for it"
     ),
+    "alternative_dropped": LossCode(
+        "dropped", "meaning", "answer {detail}", "the client's protocol has one answer per request"
+    ),
     # Repairs of an upstream's answer
     "missing_value_added": LossCode("added", "form", "{detail}", "the upstream left it out"),
     "value_retyped": LossCode("changed", "form", "{detail}", "the upstream sent another JSON type"),

@@ -19,8 +19,8 @@ from .message import Block, Ext, JsonObject, Message
 
 Position = tuple[int | str, ...]
 """A position in a request: `(message, block)`, `(message, block, inner)`, `("tools", n)`,
-`("params", name)`, or `()`. In an answer also `("stop",)` and `("member", name)`. The third element
-`"arguments"` means the arguments of a call."""
+`("params", name)`, or `()`. In an answer also `("stop",)`, `("member", name)` and
+`("alternative", number)`. The third element `"arguments"` means the arguments of a call."""
 
 
 class Tool(Struct, frozen=True, gc=False, omit_defaults=True):

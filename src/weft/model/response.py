@@ -69,6 +69,7 @@ class Response(Struct, frozen=True, gc=False, omit_defaults=True):
 
     `ext` has the members of the body that have no field here. `repairs` reports the values
     that the decoder added, converted or dropped because the upstream's body was wrong.
+    `alternatives` are the other answers to a request with `n` > 1, by their numbers in the body.
     """
 
     message: Message
@@ -78,6 +79,7 @@ class Response(Struct, frozen=True, gc=False, omit_defaults=True):
     usage: Usage | None = None
     ext: Ext | None = None
     repairs: tuple[Loss, ...] = ()
+    alternatives: tuple[tuple[int, "Response"], ...] = ()
 
 
 ErrorKind = Literal[
@@ -193,4 +195,14 @@ class Other(Struct, frozen=True, gc=False):
     event_count: int | None = None
 
 
-Event = Start | Open | Delta | Close | Finish | End | Fail | Other
+class Alternative(Struct, frozen=True, gc=False):
+    """An event of another answer to a request with `n` > 1; `number` is its number in the body.
+
+    It is an `Open`, `Delta`, `Close`, `Finish` or `Other`. All answers have the same start and end.
+    """
+
+    number: int
+    event: "Event"
+
+
+Event = Start | Open | Delta | Close | Finish | End | Fail | Other | Alternative

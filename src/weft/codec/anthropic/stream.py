@@ -28,6 +28,7 @@ from weft.codec.stream import (
     unreadable_error,
 )
 from weft.model import (
+    Alternative,
     Block,
     Close,
     Delta,
@@ -98,7 +99,7 @@ class StreamDecoder:
         self._first_usage: JsonObject = {}
         self._block_count = 0
         self._started = False
-        self._ended = False
+        self.is_complete = False
         self._broken = False
 
     def feed(self, frame: Frame) -> list[Event]:
@@ -126,7 +127,7 @@ class StreamDecoder:
             case "message_delta":
                 return self._message_delta(raw)
             case "message_stop":
-                self._ended = True
+                self.is_complete = True
                 return [End()] if self._started else [Fail(cut_off_error("message_start"), "end")]
             case "error":
                 return self._fail(raw, event)
@@ -138,7 +139,7 @@ class StreamDecoder:
                 return [Other(PROTOCOL, str(kind), raw)]
 
     def close(self) -> list[Event]:
-        is_over = self._ended or self._broken
+        is_over = self.is_complete or self._broken
         return [] if is_over else [Fail(cut_off_error("message_stop"), "end")]
 
     def _fail(self, raw: JsonObject, event: str | None) -> list[Event]:
@@ -147,7 +148,7 @@ class StreamDecoder:
         Its cause is `event` only if the frame is named `error`: the vendor's SDKs look at that
         name, not at the type inside it.
         """
-        self._ended = True
+        self.is_complete = True
         return [Fail(decode_error(raw, 0), "event" if event == "error" else "stop")]
 
     def _message_start(self, message: JsonObject) -> Start:
@@ -220,7 +221,7 @@ class StreamDecoder:
         delta = as_object(raw.get("delta")) or {}
         error = failed_stop(delta.get("stop_reason"), FAILED_STOPS)
         if error is not None:
-            self._ended = True
+            self.is_complete = True
             return [Fail(error, "stop")]
         ext = {key: value for key, value in raw.items() if key not in ("type", "delta", "usage")}
         ext |= {
@@ -302,6 +303,8 @@ class StreamEncoder:
                 return [*frames, _frame({"type": "message_stop"})]
             case Fail(error=error):
                 return [_frame(encode_error(error)[1])]
+            case Alternative():  # reported by `AnswerTranslator`
+                return []
             case Other(protocol=protocol, kind=kind, raw=raw, index=index, event_count=event_count):
                 if protocol == PROTOCOL:
                     if index is not None and index != self._current:

@@ -71,6 +71,7 @@ CODEC = Codec(
     rules_apply=_rules_apply,
     fast_path=FAST_PATH,
     failed_stops=FAILED_STOPS,
+    has_alternatives=True,
     place_thinking=place_thinking,
 )
 

@@ -1,8 +1,13 @@
 """Decodes and encodes complete answers: https://platform.openai.com/docs/api-reference/chat/object
 
-The first choice is the answer. Members without a field in the model are kept in the response's
-`ext`, under their path in the body (`choices[0].logprobs`, `choices[1]`). Losses use that path, and
-a client of the same protocol gets the members back there.
+The choice with index 0 is the answer, the other ones are its alternatives. Members without a field
+in the model are kept in the response's `ext`, under their path in the body (`choices[0].logprobs`;
+`choices[1]` for a choice that cannot be decoded). Losses use that path, and a client of the same
+protocol gets the members back there. `ext` also has these notes:
+
+- `@position`: the place of the answer in the list, unless it is the first,
+- `@message`: the original `message` in a list, or an empty list, if the choice has none,
+- `@content`: the original `content`, if it is a JSON value and not text (JSON mode of Cloudflare).
 
 Token counts and finish reasons are here too. Like `Usage.input`, `prompt_tokens` includes the
 tokens read from the cache and written to it.
@@ -24,7 +29,7 @@ from weft.codec.lenient import (
     with_type,
 )
 from weft.codec.openai import decode_counts, decode_error
-from weft.codec.read import objects, with_prefix, wrong
+from weft.codec.read import json_text, objects, with_prefix, wrong
 from weft.codec.reports import report_answer, report_call, report_ext, report_stop, report_thinking
 from weft.errors import Refused
 from weft.model import (
@@ -72,7 +77,9 @@ def complete_message(raw: JsonObject, path: str, losses: Losses) -> JsonObject:
     """The assistant message with defaults for missing members."""
     message = {**raw, "role": "assistant"}
     content = raw.get("content")
-    if isinstance(content, list):
+    if is_json_value(content):
+        message["content"] = json_text(content, "content")
+    elif isinstance(content, list):
         message["content"] = [
             complete_part(part, f"{path}.content[{number}]", losses)
             for number, part in enumerate(cast(list[Any], content))
@@ -89,6 +96,19 @@ def complete_message(raw: JsonObject, path: str, losses: Losses) -> JsonObject:
         arguments = arguments_text(legacy.get("arguments"), arguments_path, losses)
         message["function_call"] = {**legacy, "arguments": arguments}
     return message
+
+
+def is_json_value(content: Any) -> bool:
+    """Whether `content` is a value that the model was asked for, and not text or a list of parts.
+
+    In JSON mode, Cloudflare sends the parsed value: an object, or a list of objects without a type.
+    """
+    if isinstance(content, list):
+        items = cast(list[Any], content)
+        return any(not isinstance(item, str | dict) for item in items) or any(
+            isinstance(item, dict) and not item.keys() & {"type", *PART_TYPES} for item in items
+        )
+    return content is not None and not isinstance(content, str)
 
 
 def complete_part(part: Any, path: str, losses: Losses) -> Any:
@@ -148,12 +168,37 @@ def decode_response(body: JsonObject) -> Response:
     if not body.get("choices") or not isinstance(body["choices"], list):
         raise not_an_answer(body, "choices")
     choices = objects(body["choices"], "choices")
-    choice = choices[0]
+    position = next(
+        (place for place, choice in enumerate(choices) if choice.get("index") in (None, 0, "0")), 0
+    )
+    choice = choices[position]
     error = failed_choice(choice)
     if error is not None:
         raise upstream_failed(error)
+    response = _decode_choice(body, choice, with_body=True)
+    others: list[tuple[int, Response]] = []
+    notes: JsonObject = {"@position": position} if position else {}
+    for place, other in enumerate(choices):
+        if place == position:
+            continue
+        number = other.get("index")
+        number = number if isinstance(number, int) else place
+        try:
+            if failed_choice(other) is not None:
+                raise Refused("the choice has failed")
+            others.append((number, _decode_choice(body, other, with_body=False)))
+        except Refused:
+            notes[f"choices[{place}]"] = other
+    if not others and not notes:
+        return response
+    ext = {PROTOCOL: {**(response.ext or {}).get(PROTOCOL, {}), **notes}}
+    return structs.replace(response, alternatives=tuple(others), ext=ext)
+
+
+def _decode_choice(body: JsonObject, choice: JsonObject, *, with_body: bool) -> Response:
+    """Decode one answer of a body, and the members of the body itself."""
     repairs = Losses()
-    raw = as_object(choice.get("message"))
+    raw = _message_of(choice)
     if raw is None:
         raise with_prefix(CHOICE_PATH, wrong("message", choice.get("message"), "an object"))
     try:
@@ -162,22 +207,38 @@ def decode_response(body: JsonObject) -> Response:
         raise with_prefix(MESSAGE_PATH, error) from None
     model = optional_text(body.get("model"))
     has_calls, refused = _has(message.blocks, ToolCall), _has(message.blocks, Refusal)
+    members = _choice_members(choice, message, raw)
+    if with_body:
+        members = {**_body_members(body), **members}
     response = Response(
         structs.replace(
             message,
             role="assistant",
             origin=Origin(PROTOCOL, model=model),
-            # `_unmapped_members` keeps the other forms: an empty or null `content`.
+            # The members keep the other forms: an empty or null `content`.
             form="list" if message.form == "list" else "",
             ext=None,
         ),
         id=optional_text(body.get("id")),
         model=model,
         stop=decode_stop(choice.get("finish_reason"), has_calls=has_calls, refused=refused),
-        usage=decode_usage(body.get("usage")),
-        ext={PROTOCOL: _unmapped_members(body, choices, message, raw)},
+        usage=decode_usage(body.get("usage")) if with_body else None,
+        ext={PROTOCOL: members},
     )
     return with_repairs(response, repairs)
+
+
+def _message_of(choice: JsonObject) -> JsonObject | None:
+    """The message of a choice; `None` if it has none, and no reason for that.
+
+    Azure leaves it out if the answer was filtered. Some servers send a `delta` in its place.
+    """
+    if choice.get("message") is not None:
+        return as_object(choice["message"])
+    delta = as_object(choice.get("delta"))
+    if delta:
+        return delta
+    return {} if choice.get("finish_reason") in ("content_filter", "length") else None
 
 
 def failed_choice(choice: JsonObject) -> ApiError | None:
@@ -191,29 +252,35 @@ def _has(blocks: Sequence[Block], kind: type) -> bool:
     return any(isinstance(block, kind) for block in blocks)
 
 
-def _unmapped_members(
-    body: JsonObject, choices: Sequence[JsonObject], message: Message, raw: JsonObject
-) -> JsonObject:
-    """The members of a body without a field in `Response`, by path."""
-    members_by_path = {key: value for key, value in body.items() if key not in MAPPED_MEMBERS}
-    if members_by_path.get("object") == COMPLETION_OBJECT:
-        del members_by_path["object"]
+def _body_members(body: JsonObject) -> JsonObject:
+    """The members of a body, except its choices, without a field in `Response`."""
+    members = {key: value for key, value in body.items() if key not in MAPPED_MEMBERS}
+    if members.get("object") == COMPLETION_OBJECT:
+        del members["object"]
     if "usage" in body and body["usage"] is None:
-        members_by_path["usage"] = None
-    first = choices[0]
-    for key, value in first.items():
+        members["usage"] = None
+    return members
+
+
+def _choice_members(choice: JsonObject, message: Message, raw: JsonObject) -> JsonObject:
+    """The members of a choice without a field in `Response`, by path, and the notes about it."""
+    members_by_path: JsonObject = {}
+    for key, value in choice.items():
         if key not in ("message", "finish_reason") and (key, value) != ("index", 0):
             members_by_path[f"{CHOICE_PATH}.{key}"] = value
-    if "finish_reason" in first and first["finish_reason"] is None:
+    if "finish_reason" in choice and choice["finish_reason"] is None:
         members_by_path[f"{CHOICE_PATH}.finish_reason"] = None
+    if choice.get("message") is None:
+        members_by_path["@message"] = [None] if "message" in choice else []
+        return members_by_path
     for key, value in own_members(message.ext).items():
         members_by_path[f"{MESSAGE_PATH}.{key}"] = value
-    if "content" in raw and not raw["content"]:
+    if is_json_value(raw.get("content")):
+        members_by_path["@content"] = raw["content"]
+    elif "content" in raw and not raw["content"]:
         members_by_path[f"{MESSAGE_PATH}.content"] = raw["content"]
     if raw.get("role") != "assistant":
         members_by_path[f"{MESSAGE_PATH}.role"] = raw.get("role")
-    for number, choice in enumerate(choices[1:], 1):
-        members_by_path[f"choices[{number}]"] = choice
     return members_by_path
 
 
@@ -227,6 +294,8 @@ def locate_answer(response: Response, position: Position) -> str:
             return f"{CHOICE_PATH}.finish_reason"
         case ("member", name):
             return str(name)
+        case ("alternative", number):
+            return f"choices[{number}]"
         case _:
             return MESSAGE_PATH
 
@@ -261,7 +330,37 @@ def _member_of(message: Message, number: int) -> str:
 def encode_response(response: Response, created: int, locate: Locate | None = None, /) -> Encoded:
     """Encode a complete answer."""
     losses = Losses(locate=locate)
-    native = response.ext is not None and PROTOCOL in response.ext
+    body: JsonObject = {
+        "id": "chatcmpl-weft" if response.id is None else response.id,
+        "object": COMPLETION_OBJECT,
+    }
+    if not _is_decoded(response):
+        body["created"] = created
+    body["model"] = response.model or ""
+    choices: list[JsonObject] = [_encode_choice(response, losses)]
+    for number, other in response.alternatives:
+        at = losses.path(("alternative", number))
+        inner = Losses(locate=lambda _position, path=at: path)
+        choice = _encode_choice(other, inner)
+        choices.append(choice if _is_decoded(other) else {**choice, "index": number})
+        losses.items += inner.items
+    body["choices"] = choices
+    usage = encode_usage(response.usage)
+    if usage is not None:
+        body["usage"] = usage
+    if response.ext is not None:
+        report_answer(response.ext, PROTOCOL, losses)
+        _restore_body(body, response.ext.get(PROTOCOL, {}))
+    return Encoded(body, losses.items)
+
+
+def _is_decoded(response: Response) -> bool:
+    """Whether an answer was decoded from a body of this protocol."""
+    return response.ext is not None and PROTOCOL in response.ext
+
+
+def _encode_choice(response: Response, losses: Losses) -> JsonObject:
+    """One answer as a choice."""
     message = response.message
     blocks = _supported_blocks(message, losses)
     answer_message: JsonObject = {"role": "assistant"}
@@ -270,11 +369,7 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
         _join_texts(answer_message, message, losses)
     has_calls, refused = _has(blocks, ToolCall), _has(blocks, Refusal)
     choice: JsonObject = {"index": 0, "message": answer_message}
-    body: JsonObject = {
-        "id": "chatcmpl-weft" if response.id is None else response.id,
-        "object": COMPLETION_OBJECT,
-    }
-    if native:
+    if _is_decoded(response):
         if response.stop is not None and response.stop.raw is not None:
             choice["finish_reason"] = response.stop.raw
     else:
@@ -284,16 +379,8 @@ def encode_response(response: Response, created: int, locate: Locate | None = No
         choice["finish_reason"] = finish_reason(
             response.stop, losses, has_calls=has_calls, refused=refused
         )
-        body["created"] = created
-    body["model"] = response.model or ""
-    body["choices"] = [choice]
-    usage = encode_usage(response.usage)
-    if usage is not None:
-        body["usage"] = usage
-    if response.ext is not None:
-        report_answer(response.ext, PROTOCOL, losses)
-        _restore_members(body, response.ext.get(PROTOCOL, {}))
-    return Encoded(body, losses.items)
+    _restore_choice(choice, (response.ext or {}).get(PROTOCOL, {}))
+    return choice
 
 
 def _supported_blocks(message: Message, losses: Losses) -> list[Block]:
@@ -352,17 +439,31 @@ def _join_texts(answer_message: JsonObject, message: Message, losses: Losses) ->
             losses.add((0, number), "text_boundary_dropped", "texts")
 
 
-def _restore_members(body: JsonObject, members_by_path: JsonObject) -> None:
-    """Put members back at their original paths."""
-    choice = body["choices"][0]
+def _restore_choice(choice: JsonObject, members_by_path: JsonObject) -> None:
+    """Put the members of a choice back at their original paths."""
     for path, value in members_by_path.items():
-        if path.startswith(MESSAGE_PATH):
+        if path.startswith(f"{MESSAGE_PATH}."):
             choice["message"][path.removeprefix(f"{MESSAGE_PATH}.")] = value
-        elif path.startswith(CHOICE_PATH):
+        elif path.startswith(f"{CHOICE_PATH}."):
             choice[path.removeprefix(f"{CHOICE_PATH}.")] = value
-        elif path.startswith("choices["):
-            body["choices"].append(value)
-        else:
+    if "@content" in members_by_path:
+        choice["message"]["content"] = members_by_path["@content"]
+    if "@message" in members_by_path:
+        del choice["message"]
+        if members_by_path["@message"]:
+            choice["message"] = members_by_path["@message"][0]
+
+
+def _restore_body(body: JsonObject, members_by_path: JsonObject) -> None:
+    """Put the members of a body, and the order of its choices, back."""
+    choices: list[JsonObject] = body["choices"]
+    choices.insert(members_by_path.get("@position", 0), choices.pop(0))
+    for path, value in members_by_path.items():
+        if path.startswith("choices["):
+            place = path.removeprefix("choices[").removesuffix("]")
+            if place.isdecimal():
+                choices.insert(int(place), value)
+        elif not path.startswith("@"):
             body[path] = value
 
 

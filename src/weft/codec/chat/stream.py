@@ -7,8 +7,10 @@ A chunk has no blocks, only members that grow. The decoder makes blocks of them:
   finish reason, because their arguments may interleave.
 
 A chunk may have several members, and servers differ in which ones they use. So each chunk is also
-passed on unchanged, as a `Chunk` before its events: a client of the same protocol gets exactly what
-was sent.
+passed on unchanged, before its events: a client of the same protocol gets exactly what was sent.
+
+The `finish_reason` ends the answer. Chunks with token counts may follow it. `[DONE]` only says that
+no more bytes come, and some servers leave it out (Perplexity, the router of Hugging Face).
 
 The encoder writes a stream of the same protocol back chunk by chunk. Any other stream is written
 from its events: text as it arrives, and calls numbered in the order in which they open. At the end
@@ -19,11 +21,12 @@ no `[DONE]`.
 from typing import Any, Literal, cast
 
 import orjson
+from msgspec import structs
 
 from weft.codec.base import Frame, Losses, as_object
 from weft.codec.lenient import arguments_text, optional_text, read_call_id, text_piece
 from weft.codec.openai import decode_error, encode_error
-from weft.codec.read import wrong
+from weft.codec.read import json_text, wrong
 from weft.codec.stream import (
     DECODE_ERRORS,
     Pieces,
@@ -36,6 +39,7 @@ from weft.codec.stream import (
     unreadable_error,
 )
 from weft.model import (
+    Alternative,
     ApiError,
     Audio,
     Block,
@@ -61,6 +65,7 @@ from weft.model import (
 
 from .messages import decode_audio_answer, write_call
 from .response import (
+    CHOICE_PATH,
     MESSAGE_PATH,
     check_supported,
     decode_stop,
@@ -68,6 +73,7 @@ from .response import (
     encode_usage,
     failed_choice,
     finish_reason,
+    is_json_value,
     thinking_member,
 )
 from .wire import (
@@ -105,13 +111,20 @@ DELTA = frozenset(
 TEXT_MEMBERS: dict[str, type[Text] | type[Refusal]] = {"content": Text, "refusal": Refusal}
 
 
-class Chunk(Finish, frozen=True, gc=False, kw_only=True):
-    """The original frame, before the events decoded from it.
+CHUNK = "chunk"
+"""The kind of `Other` for an original frame, before the events decoded from it."""
 
-    It is an empty `Finish`, so the encoders of other protocols skip it.
-    """
+NO_REASON = frozenset({None, "", "null"})
+"""Values of `finish_reason` in a chunk that does not end the answer. Some servers write the last
+two instead of null."""
 
-    frame: Frame
+
+class Done(End, frozen=True, gc=False):
+    """The end of an answer whose server sent `[DONE]`."""
+
+
+def _original(frame: Frame) -> Other:
+    return Other(PROTOCOL, CHUNK, frame, event_count=0)
 
 
 class _Call:
@@ -141,8 +154,12 @@ class StreamDecoder:
     - `_audio`: the audio so far.
     - `_extra`: the members without a field, by path.
     - `_reported`: the kinds of `Other` events so far; each is sent once.
+    - `_reason`: the last finish reason.
+    - `_has_blank_reason`: whether a chunk had an empty string for a finish reason. Servers that
+      know no other one end their stream with `[DONE]`.
     - `_has_final_usage`: whether a chunk with usage and without choices came. Servers send it only
       after a complete answer.
+    - `_alternatives`: the decoders of the other choices, by their numbers.
     """
 
     def __init__(self) -> None:
@@ -162,9 +179,19 @@ class StreamDecoder:
         self._refused = False
         self._started = False
         self._has_final_usage = False
-        self._finished = False
+        self._reason: str | None = None
+        self._has_blank_reason = False
+        self._alternatives: dict[int, StreamDecoder] = {}
         self._ended = False
         self._broken = False
+
+    @property
+    def is_complete(self) -> bool:
+        if self._ended:
+            return True
+        return self._reason is not None and all(
+            decoder.is_complete for decoder in self._alternatives.values()
+        )
 
     def feed(self, frame: Frame) -> list[Event]:
         if frame.data == DONE:
@@ -183,11 +210,11 @@ class StreamDecoder:
         events: list[Event] = []
         if raw.get("error"):
             self._ended = True
-            return [Chunk(frame=frame), Fail(decode_error(raw, 0))]
+            return [_original(frame), Fail(decode_error(raw, 0))]
         if not self._started:
             self._started = True
             events.append(self._start(raw))
-        events.append(Chunk(frame=frame))
+        events.append(_original(frame))
         self._keep(raw, MAPPED_MEMBERS, "", events)
         for choice in cast(list[JsonObject], raw.get("choices") or ()):
             self._choice(choice, events)
@@ -200,22 +227,33 @@ class StreamDecoder:
     def close(self) -> list[Event]:
         if self._ended or self._broken:
             return []
-        self._ended = True
-        return [Fail(cut_off_error("[DONE]" if self._finished else "a finish_reason"), "end")]
+        if not self.is_complete:
+            self._ended = True
+            return [Fail(cut_off_error("a finish_reason"), "end")]
+        return [*self._finish(), End()]
 
     def _done(self, frame: Frame) -> list[Event]:
         if self._ended:
-            return [Chunk(frame=frame)]
-        self._ended = True
-        if not self._finished and not self._has_final_usage:
+            return [_original(frame)]
+        if self._reason is None and not self._has_final_usage and not self._has_blank_reason:
+            self._ended = True
             return [Fail(cut_off_error("a finish_reason"), "end")]
+        return [*self._finish(), Done()]
+
+    def _finish(self) -> list[Event]:
+        """The end of all blocks, and the stop reason with the members of the whole answer."""
+        self._ended = True
         events: list[Event] = []
         self._close_all(events)
-        if not self._finished:
-            events.append(Finish(self._decode_stop(None)))
-        if self._extra:
-            events.append(Finish(ext={PROTOCOL: join_pieces(self._extra)}))
-        return [*events, End()]
+        for number, decoder in self._alternatives.items():
+            events += [Alternative(number, event) for event in decoder._finish()]
+            self.repairs.items += [
+                structs.replace(loss, path=loss.path.replace(CHOICE_PATH, f"choices[{number}]", 1))
+                for loss in decoder.repairs.items
+            ]
+        extra: JsonObject = join_pieces(self._extra)
+        stop = self._decode_stop(self._reason)
+        return [*events, Finish(stop, ext={PROTOCOL: extra} if extra else None)]
 
     def _decode_stop(self, reason: Any) -> Stop:
         return decode_stop(reason, has_calls=self._has_calls, refused=self._refused)
@@ -227,9 +265,9 @@ class StreamDecoder:
         )
 
     def _choice(self, choice: JsonObject, events: list[Event]) -> None:
-        number = choice.get("index") or 0
+        number = int(choice.get("index") or 0)
         if number:
-            self._other(f"choices[{number}]", choice, events)
+            self._alternative(number, choice, events)
             return
         self._keep(choice, CHOICE_MEMBERS, "choices[0].", events)
         delta = as_object(choice.get("delta"))
@@ -240,15 +278,32 @@ class StreamDecoder:
         if error is not None:
             self._ended = True
             events.append(Fail(error, "stop"))
-        elif reason is not None:
-            self._finished = True
-            self._close_all(events)
+        elif reason not in NO_REASON:
+            self._reason = str(reason)
             events.append(Finish(self._decode_stop(reason)))
+        elif reason is not None:
+            self._has_blank_reason = True
+
+    def _alternative(self, number: int, choice: JsonObject, events: list[Event]) -> None:
+        """Decode a chunk of another choice, for itself."""
+        decoder = self._alternatives.get(number)
+        if decoder is None:
+            decoder = self._alternatives[number] = StreamDecoder()
+        inner: list[Event] = []
+        decoder._choice({**choice, "index": 0}, inner)
+        if any(isinstance(event, Fail) for event in inner):
+            self._ended = True
+            events += inner
+            return
+        events += [Alternative(number, event) for event in inner]
 
     def _delta(self, delta: JsonObject, events: list[Event]) -> None:
         self._thinking(delta, events)
         for member, kind in TEXT_MEMBERS.items():
             text = delta.get(member)
+            if member == "content" and is_json_value(text):
+                self.repairs.add(f"{MESSAGE_PATH}.content", "value_retyped", "value -> JSON text")
+                text = json_text(text, "content")
             if isinstance(text, list):
                 text = self._parts(cast(list[Any], text), events)
             if text and not isinstance(text, str):
@@ -481,12 +536,15 @@ class StreamEncoder:
     """Turns events into frames.
 
     `_native` is whether the events come from a stream of this protocol, whose chunks are repeated.
-    `_chunk_start` is the beginning of every chunk.
+    `_chunk_start` is the beginning of every chunk. `_number` is the number of the choice, and
+    `_alternatives` are the encoders of the other ones.
     """
 
-    def __init__(self, created: int) -> None:
+    def __init__(self, created: int, number: int = 0) -> None:
         self.losses = Losses()
         self._created = created
+        self._number = number
+        self._alternatives: dict[int, StreamEncoder] = {}
         self._native = False
         self._started = False
         self._id = "chatcmpl-weft"
@@ -507,14 +565,14 @@ class StreamEncoder:
                 return self._grow(event.index, event.text)
             self._report_signature(event.index)
             return []
-        if isinstance(event, Chunk):
+        if isinstance(event, Other) and event.kind == CHUNK and event.protocol == PROTOCOL:
             self._native = True
-            return [event.frame]
+            return [event.raw]
         if isinstance(event, Fail):
             is_relayed = self._native and event.cause == "event" and _is_native(event.error)
             return [] if is_relayed else [json_frame(encode_error(event.error)[1])]
         if self._native:
-            return [Frame(DONE)] if isinstance(event, End) else []
+            return [Frame(DONE)] if isinstance(event, Done) else []
         return self._write(event)
 
     def _write(self, event: Event) -> list[Frame]:
@@ -529,6 +587,8 @@ class StreamEncoder:
                 self._stop = stop or self._stop
                 self._usage = merge_usage(self._usage, usage)
                 return []
+            case Alternative(number=number, event=inner):
+                return self._alternative(number, inner)
             case End():
                 return self._end()
             case Other(protocol=protocol, kind=kind, event_count=event_count):
@@ -624,17 +684,34 @@ class StreamEncoder:
             self._reported_signatures.add(index)
             self.losses.add((0, index), "thinking_signature_dropped")
 
+    def _alternative(self, number: int, event: Event) -> list[Frame]:
+        """The frames for an event of another choice."""
+        frames = self._begin()
+        encoder = self._alternatives.get(number)
+        if encoder is None:
+            encoder = self._alternatives[number] = StreamEncoder(self._created, number)
+            encoder.losses.items = self.losses.items
+            encoder.losses.locate = lambda _position: self.losses.path(("alternative", number))
+            frames += encoder.send(Start(self._id, self._model))
+        return frames + encoder.send(event)
+
     def _end(self) -> list[Frame]:
+        frames = self._end_choice()
+        for encoder in self._alternatives.values():
+            frames += encoder._end_choice()
+        usage = encode_usage(self._usage)
+        if usage is not None:
+            frames.append(json_frame({**self._envelope(), "choices": [], "usage": usage}))
+        return [*frames, Frame(DONE)]
+
+    def _end_choice(self) -> list[Frame]:
+        """The end of all open blocks, and the finish reason."""
         frames = self._begin()
         for index in list(self._open):
             frames += self._closed(index, None)
         has_calls = self._call_count > 0
         reason = finish_reason(self._stop, self.losses, has_calls=has_calls, refused=self._refused)
-        frames.append(self._chunk({}, reason))
-        usage = encode_usage(self._usage)
-        if usage is not None:
-            frames.append(json_frame({**self._envelope(), "choices": [], "usage": usage}))
-        return [*frames, Frame(DONE)]
+        return [*frames, self._chunk({}, reason)]
 
     def _report_event(self, protocol: str, kind: str) -> None:
         if protocol != PROTOCOL and kind != "ping" and kind not in self._reported_kinds:
@@ -650,7 +727,7 @@ class StreamEncoder:
     def _make_chunk_start(self) -> str:
         """The beginning of every chunk. It is made once, because there is one chunk per token."""
         envelope = orjson.dumps(self._envelope()).decode()[:-1]
-        return f'{envelope},"choices":[{{"index":0,"delta":'
+        return f'{envelope},"choices":[{{"index":{self._number},"delta":'
 
     def _envelope(self) -> JsonObject:
         return {

@@ -92,7 +92,7 @@ CODEC = Codec(
     needs_user_message=True,
     has_stop_details=True,
     failed_stops=FAILED_STOPS,
-    has_end_event=False,
+    has_alternatives=True,
 )
 
 # The tables are exported for the tests, which compare them with `docs/protocols`.

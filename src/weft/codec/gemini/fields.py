@@ -26,6 +26,7 @@ from weft.codec.tools import CALLABLE
 from weft.errors import Refused
 from weft.model import Format, JsonObject, Params, Reasoning, Request, ToolChoice
 
+from .enums import CALLING_MODES, SCHEMA_TYPES, THINKING_LEVELS, enum_name
 from .spelling import camel, camel_members, respell_path
 from .wire import FORM, PROTOCOL
 
@@ -97,7 +98,8 @@ def _find_format(config: JsonObject) -> Format | None:
 
 def _read_thinking(thinking: JsonObject, context: DecodeContext) -> None:
     budget = optional(thinking, "thinkingBudget", int)
-    level = optional(thinking, "thinkingLevel", str)
+    named = {**thinking, "thinkingLevel": enum_name(thinking.get("thinkingLevel"), THINKING_LEVELS)}
+    level = optional(named, "thinkingLevel", str)
     include_thoughts = optional(thinking, "includeThoughts", bool)
     for key, value in thinking.items():
         if value is False or value == "":  # `Reasoning` cannot express these defaults
@@ -115,6 +117,7 @@ def _read_thinking(thinking: JsonObject, context: DecodeContext) -> None:
 
 def _read_choice(raw: JsonObject, context: DecodeContext) -> ToolChoice | None:
     config = camel_members(raw)
+    config["mode"] = enum_name(config.get("mode"), CALLING_MODES)
     mode = (optional(config, "mode", str) or "").upper()
     names = cast("list[Any] | None", optional(config, "allowedFunctionNames", list))
     kind = MODE_KINDS.get(mode)
@@ -367,8 +370,8 @@ def json_schema(schema: JsonObject) -> JsonObject:
             converted[keyword] = _convert_inner(value)
         elif keyword in COUNT_KEYWORDS and isinstance(value, str) and value.isdigit():
             converted[keyword] = int(value)
-        elif keyword == "type" and isinstance(value, str):
-            converted[keyword] = value.lower()
+        elif keyword == "type" and isinstance(enum_name(value, SCHEMA_TYPES), str):
+            converted[keyword] = enum_name(value, SCHEMA_TYPES).lower()
         elif keyword == "example":
             converted["examples"] = [value]
         elif keyword not in ("nullable", "propertyOrdering"):

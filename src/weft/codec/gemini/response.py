@@ -1,12 +1,14 @@
 """Decodes and encodes complete answers:
 https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
 
-The first candidate is the answer. A blocked prompt has no candidate, only `promptFeedback`; it is
-decoded to an answer with the stop kind `filter`. The response's `ext` has the candidate's other
-members, and these notes:
+The candidate with index 0 is the answer, the other ones are its alternatives. A blocked prompt has
+no candidate, only `promptFeedback`; it is decoded to an answer with the stop kind `filter`. The
+response's `ext` has the candidate's other members, and these notes:
 
 - `envelope`: the other members of the body,
-- `candidates`: the other candidates,
+- `candidates`: the candidates that cannot be decoded, by their place in the list,
+- `@position`: the place of the answer in the list, unless it is the first,
+- `@finishReason`: the original reason, if it is a number or says nothing,
 - `content`: the original `content` without its parts, if it is unusual,
 - `unanswered`: the original `candidates` of a body without an answer.
 
@@ -26,6 +28,8 @@ Error bodies are decoded and encoded here too: https://cloud.google.com/apis/des
 
 from typing import Any, cast
 
+from msgspec import structs
+
 from weft.codec.base import Encoded, Locate, Losses, as_object
 from weft.codec.errors import (
     NO_REASON,
@@ -42,7 +46,7 @@ from weft.codec.errors import (
 from weft.codec.lenient import arguments_object, count_of, optional_text, with_repairs
 from weft.codec.read import objects, path_prefix, with_prefix, wrong
 from weft.codec.reports import report_answer, report_call, report_ext, report_stop, report_thinking
-from weft.errors import Refused
+from weft.errors import Refused, UpstreamFailed
 from weft.model import (
     ApiError,
     Block,
@@ -50,6 +54,7 @@ from weft.model import (
     End,
     ErrorKind,
     Event,
+    Ext,
     Finish,
     JsonObject,
     Opaque,
@@ -67,7 +72,9 @@ from weft.model import (
 )
 
 from .blocks import DATA, PartReader, Writer, own_ext
+from .enums import BLOCK_REASONS, UNSPECIFIED, VERTEX_REASONS, enum_name, finish_reasons
 from .spelling import read_spelling
+from .streamed_calls import CallJoiner
 from .wire import (
     EXACT_STOPS,
     FAILED_STOPS,
@@ -116,16 +123,63 @@ def decode_response(body: JsonObject) -> Response:
         raise upstream_failed(decode_error(body, 0))
     if not body.get("candidates") and decode_block(body.get("promptFeedback")) is None:
         raise not_an_answer(body, "candidates")
+    answer = _decode_candidate(body, first_candidate(body))
+    others: list[tuple[int, Response]] = []
+    broken: JsonObject = {}
+    position = 0
+    for place, candidate in enumerate(body.get("candidates") or ()):
+        if candidate is first_candidate(body):
+            position = place
+            continue
+        number = candidate_number(candidate, place)
+        try:
+            other = _decode_candidate({**body, "candidates": [candidate]}, candidate)
+        except (Refused, UpstreamFailed):
+            broken[str(place)] = candidate
+            continue
+        others.append((number, structs.replace(other, usage=None, ext=_own_members(other.ext))))
+    notes: JsonObject = {"candidates": broken} if broken else {}
+    if position:
+        notes["@position"] = position
+    ext = answer.ext
+    if notes:
+        ext = {PROTOCOL: {**own_ext(ext), **notes}}
+    return structs.replace(answer, alternatives=tuple(others), ext=ext)
+
+
+def _own_members(ext: Ext | None) -> Ext | None:
+    """The members of a candidate without those of its body."""
+    members = {key: value for key, value in own_ext(ext).items() if key != "envelope"}
+    return {PROTOCOL: members} if members else None
+
+
+def candidate_number(candidate: JsonObject, place: int) -> int:
+    """The index of a candidate; its place in the list if it has none."""
+    index = candidate.get("index")
+    if isinstance(index, str) and index.isdecimal():
+        return int(index)
+    return index if isinstance(index, int) else place
+
+
+def _decode_candidate(body: JsonObject, candidate: JsonObject) -> Response:
+    """Decode one answer of a body."""
     events: list[Event] = [decode_start(body)]
-    candidate = first_candidate(body)
     reader = PartReader(str(body.get("responseId") or "answer"))
     called = False
     repairs = Losses()
+    joiner = CallJoiner(repairs)
+    blocks: list[Block] = []
     for number, raw in enumerate(answer_parts(candidate)):
-        block = decode_part(reader, raw, number, repairs)
+        for part in joiner.feed(raw):
+            if part is not raw:
+                path = f"candidates[0].content.parts[{number}].functionCall"
+                repairs.add(path, "value_retyped", "partialArgs -> args")
+            blocks.append(decode_part(reader, part, number, repairs))
+    blocks += close_calls(joiner, reader, candidate, repairs)
+    for number, block in enumerate(blocks):
         called = called or isinstance(block, ToolCall)
         events += (Open(number, block), Close(number))
-    error = failed_candidate(candidate, called=called)
+    error = failed_candidate(candidate, body, called=called)
     if error is not None:
         raise upstream_failed(error, native=True)
     events += (decode_finish(body, candidate, called), End())
@@ -133,10 +187,27 @@ def decode_response(body: JsonObject) -> Response:
     return with_repairs(fold(events, origin), repairs)
 
 
-def failed_candidate(candidate: JsonObject, *, called: bool) -> ApiError | None:
+def close_calls(
+    joiner: CallJoiner, reader: PartReader, candidate: JsonObject, repairs: Losses
+) -> list[ToolCall]:
+    """The calls whose end never came: whole, or cut off where the answer was cut off."""
+    blocks: list[ToolCall] = []
+    is_cut = enum_name(candidate.get("finishReason"), VERTEX_REASONS) == "MAX_TOKENS"
+    for streamed in joiner.close():
+        block = decode_part(reader, streamed.part(), 0, repairs)
+        if not isinstance(block, ToolCall):
+            continue
+        if is_cut:
+            block = structs.replace(block, arguments=streamed.arguments.cut_text())
+        blocks.append(block)
+    return blocks
+
+
+def failed_candidate(candidate: JsonObject, body: JsonObject, *, called: bool) -> ApiError | None:
     """The error of a failed candidate; `called` is whether the answer contains a call."""
     failures = FAILED_STOPS if called else FAILED_STOPS | FAILED_WITHOUT_CALL
-    return failed_stop(candidate.get("finishReason"), failures, candidate.get("finishMessage"))
+    reason = enum_name(candidate.get("finishReason"), finish_reasons(body))
+    return failed_stop(reason, failures, candidate.get("finishMessage"))
 
 
 def decode_start(body: JsonObject) -> Start:
@@ -185,7 +256,9 @@ def decode_part(reader: PartReader, raw: JsonObject, number: int, repairs: Losse
 def decode_finish(body: JsonObject, candidate: JsonObject, called: bool) -> Finish:
     """The finish event: stop reason, usage and other members."""
     ext = {key: value for key, value in candidate.items() if key not in MAPPED_CANDIDATE_MEMBERS}
-    stop = decode_stop(candidate, called)
+    stop = decode_stop(candidate, body, called)
+    if stop is None or stop.raw != candidate["finishReason"]:
+        ext |= {f"@{key}": candidate[key] for key in ("finishReason",) if key in candidate}
     if stop is None and "finishMessage" in candidate:
         ext["finishMessage"] = candidate["finishMessage"]
     ext |= _content_note(candidate)
@@ -198,8 +271,6 @@ def decode_finish(body: JsonObject, candidate: JsonObject, called: bool) -> Fini
         envelope["promptFeedback"] = body["promptFeedback"]
     if not candidate and blocked is None:
         ext["unanswered"] = body.get("candidates")
-    elif others := [item for item in body.get("candidates") or () if item is not candidate]:
-        ext["candidates"] = others
     if envelope:
         ext["envelope"] = envelope
     return Finish(stop, decode_usage(body.get("usageMetadata")), {PROTOCOL: ext} if ext else None)
@@ -225,6 +296,8 @@ def locate_answer(response: Response, position: Position) -> str:
             if _block_feedback(response.stop) is not None:
                 return "promptFeedback" if details else "promptFeedback.blockReason"
             return "candidates[0].finishMessage" if details else "candidates[0].finishReason"
+        case ("alternative", int(number)):
+            return f"candidates[{number}]"
         case ("member", str(name)):
             return NOTE_PATHS.get(name, f"candidates[0].{name}")
         case _:
@@ -255,6 +328,8 @@ def encode_response(response: Response, _created: int, locate: Locate | None = N
     if response.ext is not None:
         report_answer(response.ext, PROTOCOL, losses)
     body = write_answer(parts, response.stop, own_ext(response.ext))
+    if response.alternatives:
+        _add_alternatives(body, response, losses)
     usage = encode_usage(response.usage)
     if usage is not None:
         body["usageMetadata"] = usage
@@ -265,11 +340,32 @@ def encode_response(response: Response, _created: int, locate: Locate | None = N
     return Encoded(body, losses.items)
 
 
+def _add_alternatives(body: JsonObject, response: Response, losses: Losses) -> None:
+    """Add the other answers to the list of candidates."""
+    candidates: list[JsonObject] = body["candidates"]
+    for number, other in response.alternatives:
+
+        def locate(_position: Position, path: str = losses.path(("alternative", number))) -> str:
+            return path
+
+        encoded = encode_response(other, 0, locate)
+        losses.items += encoded.losses
+        candidate: JsonObject = encoded.body["candidates"][0]
+        if other.message.origin is None or other.message.origin.protocol != PROTOCOL:
+            candidate["index"] = number
+        candidates.append(candidate)
+    notes = own_ext(response.ext)
+    candidates.insert(notes.get("@position", 0), candidates.pop(0))
+    for place, candidate in notes.get("candidates", {}).items():
+        candidates.insert(int(place), candidate)
+
+
 def write_answer(parts: list[JsonObject], stop: Stop | None, notes: JsonObject) -> JsonObject:
     """The body with its candidates; `notes` are the decoder's, and members of the candidate."""
     notes = dict(notes)
     envelope = dict(notes.pop("envelope", ()))
-    other_candidates = notes.pop("candidates", ())
+    notes.pop("candidates", None)
+    notes.pop("@position", None)
     feedback = _block_feedback(stop)
     if feedback is not None and not parts:
         return {"promptFeedback": feedback, **envelope}
@@ -278,7 +374,7 @@ def write_answer(parts: list[JsonObject], stop: Stop | None, notes: JsonObject) 
         if not parts:
             return envelope if candidates is None else {"candidates": candidates, **envelope}
     candidate = _write_candidate(parts, stop, notes)
-    return {"candidates": [candidate, *other_candidates], **envelope}
+    return {"candidates": [candidate], **envelope}
 
 
 def _block_feedback(stop: Stop | None) -> JsonObject | None:
@@ -298,6 +394,8 @@ def _write_candidate(parts: list[JsonObject], stop: Stop | None, notes: JsonObje
             candidate["finishMessage"] = stop.details
         elif message := refusal_explanation(stop):
             candidate["finishMessage"] = message
+    if "@finishReason" in notes:
+        candidate["finishReason"] = notes.pop("@finishReason")
     candidate.update(notes)
     return candidate
 
@@ -361,10 +459,10 @@ def encode_usage(usage: Usage | None) -> JsonObject | None:
     return body or None
 
 
-def decode_stop(candidate: JsonObject, called: bool) -> Stop | None:
+def decode_stop(candidate: JsonObject, body: JsonObject, called: bool) -> Stop | None:
     """Why a candidate ended; `called` distinguishes calls from text, which both end with `STOP`."""
-    reason = candidate.get("finishReason")
-    if not isinstance(reason, str):
+    reason = enum_name(candidate.get("finishReason"), finish_reasons(body))
+    if not isinstance(reason, str) or reason == UNSPECIFIED:
         return None
     kind = STOP_KINDS.get(reason, "other")
     if called and kind == "end":
@@ -377,7 +475,7 @@ def decode_block(feedback: Any) -> Stop | None:
     raw = as_object(feedback)
     if raw is None or "blockReason" not in raw:
         return None
-    return Stop("filter", str(raw["blockReason"]), details=raw)
+    return Stop("filter", str(enum_name(raw["blockReason"], BLOCK_REASONS)), details=raw)
 
 
 def finish_reason(stop: Stop) -> str:

@@ -3,7 +3,9 @@ https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent
 
 Every frame is a complete `GenerateContentResponse` with some parts and the token counts so far. The
 last one has a finish reason, but only the end of the connection ends the stream. Consecutive texts
-of one kind are one block; a call comes in one piece.
+of one kind are one block. A call comes in one piece, or its arguments come in many
+(`streamed_calls`); it is passed on when they are complete. Candidates with another index than 0 are
+alternatives, each decoded for itself.
 
 The decoder emits each original frame before the events decoded from it, so that a client of this
 protocol gets the original frames.
@@ -19,6 +21,7 @@ from weft.codec.reports import report_stop
 from weft.codec.stream import cut_off_error, json_frame, read_frame, unreadable_error
 from weft.errors import Refused
 from weft.model import (
+    Alternative,
     ApiError,
     Block,
     Close,
@@ -42,19 +45,24 @@ from weft.model import (
 )
 
 from .blocks import PartReader, Writer, own_ext
+from .enums import is_vertex
 from .response import (
     answer_parts,
+    candidate_number,
     client_block,
+    close_calls,
     decode_error,
     decode_finish,
     decode_part,
     decode_start,
+    decode_stop,
     encode_error,
     encode_usage,
     failed_candidate,
     first_candidate,
     write_answer,
 )
+from .streamed_calls import CallJoiner
 from .wire import EXACT_STOPS, PROTOCOL
 
 SIGNATURE = "thoughtSignature"
@@ -75,9 +83,20 @@ class StreamDecoder:
         self._signature: str | None = None
         self._called = False
         self.repairs = Losses()
+        self._joiner = CallJoiner(self.repairs)
+        self._alternatives: dict[int, StreamDecoder] = {}
+        self._envelope: JsonObject = {}
         self._finished = False
         self._failed = False
         self._broken = False
+
+    @property
+    def is_complete(self) -> bool:
+        if self._failed:
+            return True
+        return self._finished and all(
+            decoder.is_complete for decoder in self._alternatives.values()
+        )
 
     def feed(self, frame: Frame) -> list[Event]:
         raw = read_frame(frame)
@@ -97,27 +116,55 @@ class StreamDecoder:
     def close(self) -> list[Event]:
         if self._failed:
             return []
-        if self._finished:
+        if self.is_complete:
             return [End()]
         return [] if self._broken else [Fail(cut_off_error("a finishReason"), "end")]
 
     def _events(self, raw: JsonObject) -> list[Event]:
         events: list[Event] = []
         if self._reader is None:
-            self._reader = PartReader(str(raw.get("responseId") or "answer"))
             events.append(decode_start(raw))
         candidate = first_candidate(raw)
+        events += self._candidate_events(raw, candidate)
+        if self._failed:
+            return events
+        for place, other in enumerate(raw.get("candidates") or ()):
+            if other is candidate:
+                continue
+            number = candidate_number(other, place)
+            decoder = self._alternatives.setdefault(number, StreamDecoder())
+            inner = decoder._candidate_events({**raw, "usageMetadata": None}, other)
+            if decoder._failed:
+                self._failed = True
+                return [*events, *inner]
+            events += [Alternative(number, event) for event in inner]
+        return events
+
+    def _candidate_events(self, raw: JsonObject, candidate: JsonObject) -> list[Event]:
+        """The events of one candidate in a frame."""
+        if self._reader is None:
+            self._reader = PartReader(str(raw.get("responseId") or "answer"))
+        events: list[Event] = []
+        if is_vertex(raw):  # the numbers of its finish reasons are others
+            self._envelope = {"createTime": ""}
+        body = {**self._envelope, **raw}
         for number, part in enumerate(answer_parts(candidate)):
-            events += self._block_events(decode_part(self._reader, part, number, self.repairs))
-        error = failed_candidate(candidate, called=self._called)
+            for whole in self._joiner.feed(part):
+                block = decode_part(self._reader, whole, number, self.repairs)
+                events += self._block_events(block)
+        is_end = decode_stop(candidate, body, False) is not None
+        if is_end:
+            for call in close_calls(self._joiner, self._reader, candidate, self.repairs):
+                events += self._block_events(call)
+        error = failed_candidate(candidate, body, called=self._called)
         if error is not None:
             self._failed = True
             return [*events, Fail(error)]
-        finish = decode_finish(raw, candidate, self._called)
+        finish = decode_finish(body, candidate, self._called)
         if finish.stop is not None:
             self._finished = True
             events += self._close()
-        return [*events, Finish(finish.stop, finish.usage, _answer_members(finish))]
+        return [*events, Finish(finish.stop, finish.usage, _answer_members(finish, raw))]
 
     def _block_events(self, block: Block) -> list[Event]:
         if isinstance(block, Text | Thinking):
@@ -186,11 +233,15 @@ def _other_members(block: Text | Thinking) -> Ext | None:
     return {PROTOCOL: fields} if fields else None
 
 
-def _answer_members(finish: Finish) -> Ext | None:
+def _answer_members(finish: Finish, raw: JsonObject) -> Ext | None:
     """A frame's members about the whole answer, without the notes about the frame's own content."""
     fields = dict(own_ext(finish.ext))
     fields.pop("content", None)
     fields.pop("unanswered", None)
+    if "envelope" in fields:
+        fields["envelope"] = {key: v for key, v in fields["envelope"].items() if key in raw}
+        if not fields["envelope"]:
+            del fields["envelope"]
     return {PROTOCOL: fields} if fields else None
 
 
@@ -211,10 +262,13 @@ class StreamEncoder:
     - `_pieces`: the text or arguments of each open block so far.
     - `_reported`: the kinds of events and deltas that were reported as lost.
     - `_text_frame`: a frame with text, split where the text is inserted.
+    - `_number`: the index of the candidate; `_alternatives`: the encoders of the other ones.
     """
 
-    def __init__(self, _created: int) -> None:
+    def __init__(self, _created: int, number: int = 0) -> None:
         self.losses = Losses()
+        self._number = number
+        self._alternatives: dict[int, StreamEncoder] = {}
         self._writer = Writer(None, self.losses)
         self._start = Start()
         self._finish = Finish()
@@ -251,8 +305,20 @@ class StreamEncoder:
                 return [json_frame(encode_error(error)[1])]
             case Other():
                 return self._other(event)
+            case Alternative(number=number, event=inner):
+                return self._alternative(number, inner)
             case _:
                 return []
+
+    def _alternative(self, number: int, event: Event) -> list[Frame]:
+        """The frames for an event of another candidate."""
+        encoder = self._alternatives.get(number)
+        if encoder is None:
+            encoder = self._alternatives[number] = StreamEncoder(0, number)
+            encoder.losses.items = self.losses.items
+            encoder.losses.locate = lambda _position: self.losses.path(("alternative", number))
+            encoder.send(self._start)
+        return encoder.send(event)
 
     def _other(self, event: Other) -> list[Frame]:
         if event.protocol == PROTOCOL:
@@ -329,13 +395,15 @@ class StreamEncoder:
         frames: list[Frame] = []
         for index in sorted(self._blocks):
             frames += self._closed(index, None)
+        for encoder in self._alternatives.values():
+            frames += encoder._end()
         return [*frames, self._write([{"text": ""}], finish)]
 
     def _frame(self, block: Block, index: int) -> Frame:
         return self._write([self._writer.part(block, (0, index))], Finish())
 
     def _write(self, parts: list[JsonObject], finish: Finish) -> Frame:
-        body = write_answer(parts, finish.stop, {"index": 0})
+        body = write_answer(parts, finish.stop, {"index": self._number})
         usage = encode_usage(finish.usage)
         if usage is not None:
             body["usageMetadata"] = usage

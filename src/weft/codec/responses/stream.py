@@ -124,7 +124,7 @@ class StreamDecoder:
         self._started = False
         self._called = False
         self._refused = False
-        self._ended = False
+        self.is_complete = False
         self._broken = False
 
     def feed(self, frame: Frame) -> list[Event]:
@@ -137,7 +137,7 @@ class StreamDecoder:
         kind = str(raw.get("type"))
         decode = self.FRAMES.get(kind)
         if decode is None and raw.get("error") and "type" not in raw:
-            self._ended = True
+            self.is_complete = True
             return [Fail(decode_failure(raw["error"]), "stop")]
         if decode is None:
             return [Other(PROTOCOL, kind, raw, self._block_index(raw))]
@@ -150,7 +150,7 @@ class StreamDecoder:
         return [Other(PROTOCOL, frame.event or "", raw, event_count=count), *events]
 
     def close(self) -> list[Event]:
-        done = self._ended or self._broken
+        done = self.is_complete or self._broken
         return [] if done else [Fail(cut_off_error("response.completed"), "end")]
 
     def _block_index(self, raw: JsonObject) -> int | None:
@@ -351,7 +351,7 @@ class StreamDecoder:
 
     def _terminal(self, raw: JsonObject) -> list[Event]:
         """The end of the stream: closes all blocks, and adds items that were not streamed."""
-        self._ended = True
+        self.is_complete = True
         response = as_object(raw.get("response"))
         if response is None and not self._block_count:
             return [Fail(cut_off_error("a response"), "end")]
@@ -381,11 +381,11 @@ class StreamDecoder:
         response = as_object(raw.get("response")) or {}
         if refused_by(response) is not None:
             return self._terminal(raw)
-        self._ended = True
+        self.is_complete = True
         return [*self._start(raw), Fail(decode_failure(response.get("error")))]
 
     def _error(self, raw: JsonObject) -> list[Event]:
-        self._ended = True
+        self.is_complete = True
         return [Fail(decode_failure({key: raw[key] for key in raw if key != "type"}))]
 
     FRAMES: ClassVar[dict[str, Callable[[Any, JsonObject], list[Event]]]] = {
