@@ -8,7 +8,7 @@ of different kinds never have the same id, because the hash covers the kind.
 from hashlib import sha256
 from typing import Any, cast
 
-import orjson
+from weft import exact_json
 
 SIZE = 20
 """The bytes of an id."""
@@ -18,7 +18,7 @@ Id = bytes
 
 def canonical(value: Any) -> bytes:
     """The canonical JSON of a value, which hashes cover."""
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    return exact_json.dumps(value, option=exact_json.OPT_SORT_KEYS)
 
 
 def object_id(kind: str, data: bytes) -> Id:
@@ -58,18 +58,25 @@ def canonical_arguments(text: str) -> str:
     if not text.strip():
         return "{}"
     try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        value = exact_json.loads(text)
+    except exact_json.JSONDecodeError:
         return text
-    return canonical(_plain_numbers(value)).decode()
+    try:
+        return canonical(_plain_numbers(value)).decode()
+    except OverflowError:  # an integer that no float can hold
+        return text
 
 
 def _plain_numbers(value: Any) -> Any:
-    """The value with whole floats as integers (`2.0` as `2`), if they are exact."""
+    """The value with numbers as RFC 8785 reads them: whole floats as integers (`2.0` as `2`), and
+    integers of more than 64 bits as floats, because most clients return them rounded."""
+    if type(value) is int and not -(2**63) <= value < 2**64:
+        return float(value)
     if isinstance(value, float):
+        value = float(value)
         return int(value) if value.is_integer() and abs(value) < 2**53 else value
     if isinstance(value, dict):
-        members = cast(dict[str, Any], value)  # orjson's keys are strings
+        members = cast(dict[str, Any], value)  # JSON's keys are strings
         return {key: _plain_numbers(item) for key, item in members.items()}
     if isinstance(value, list):
         return [_plain_numbers(item) for item in cast(list[Any], value)]

@@ -11,8 +11,7 @@ from functools import cached_property
 from math import inf
 from typing import Any, cast, get_args
 
-import orjson
-
+from weft import exact_json
 from weft.catalog import Catalog, load_catalog
 from weft.checked import checked_class, checked_function
 from weft.codec import (
@@ -26,6 +25,7 @@ from weft.codec import (
     Target,
     ThinkingMember,
     apply_sidecar,
+    as_dict,
     make_sidecar,
     model_of,
     parsed,
@@ -187,7 +187,7 @@ def translate(
         refuse_losses(written.losses)
 
     def compute_sidecar() -> JsonObject:
-        translated = orjson.loads(orjson.dumps(written.body)) if as_bytes else written.body
+        translated = exact_json.loads(exact_json.dumps(written.body)) if as_bytes else written.body
         decoded = incoming.decoded
         source_target = Target(models.find(decoded.model), "auto", "keep")
         return make_sidecar(
@@ -284,8 +284,11 @@ def translate_response(
     def compute_sidecar() -> JsonObject:
         return translator.sidecar(original, encoded.body)
 
+    translated, losses = (encoded.body, []) if as_bytes else as_dict(encoded.body)
     return Translation(
-        write_body(encoded.body, as_bytes), encoded.losses, compute_sidecar=compute_sidecar
+        write_body(translated, as_bytes),
+        [*encoded.losses, *losses],
+        compute_sidecar=compute_sidecar,
     )
 
 
@@ -297,8 +300,8 @@ def translate_error(body: Any, status: int, source: str, target: str) -> Transla
     raw: Any = body
     if isinstance(body, bytes | str):
         try:
-            raw = orjson.loads(body)
-        except orjson.JSONDecodeError:
+            raw = exact_json.loads(body)
+        except exact_json.JSONDecodeError:
             raw = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     target_status, target_body = writer.encode_error(reader.decode_error(raw, status))
     return Translation(write_body(target_body, as_bytes), [], status=target_status)
@@ -326,7 +329,8 @@ def encode(
     models = catalog or load_catalog()
     target = Target(models.find(request.model, upstream), system, cache)
     written = write_request(request, codec, target)
-    return Translation(written.body, written.losses, written.path)
+    body, losses = as_dict(written.body)
+    return Translation(body, [*written.losses, *losses], written.path)
 
 
 def check_policies(system: str, cache: str) -> None:
@@ -361,12 +365,12 @@ def read_body(body: Body) -> tuple[JsonObject, bool]:
     """The body as a JSON object, and whether it was text; raises `Refused` for other values."""
     if isinstance(body, dict):
         data = write_body(body, True)  # raises for cycles, other keys than strings, surrogates
-        if b"null" in data and orjson.loads(data) != body:
+        if b"null" in data and exact_json.loads(data) != body:
             refuse_non_finite(body)
         return body, False
     try:
-        raw = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        raw = exact_json.loads(body)
+    except exact_json.JSONDecodeError as error:
         raise Refused(f"the body is not JSON: {error}", param="") from None
     if not isinstance(raw, dict):
         raise Refused(f"the body is {type(raw).__name__}, not an object", param="")
@@ -378,7 +382,7 @@ def write_body(body: Any, as_bytes: bool) -> Any:
     if not as_bytes:
         return body
     try:
-        return orjson.dumps(body)
+        return exact_json.dumps(body)
     except TypeError as error:
         path = find_unwritable(body).removeprefix(".")
         raise Refused(f"cannot be written as JSON: {error}", param=path) from None
@@ -396,7 +400,7 @@ def find_unwritable(value: Any, limit: int = 64) -> str:
         steps = [(f"[{number}]", inner) for number, inner in enumerate(cast("list[Any]", value))]
     for step, inner in steps if limit else ():
         try:
-            orjson.dumps(inner)
+            exact_json.dumps(inner)
         except TypeError:
             return step + find_unwritable(inner, limit - 1)
     return ""

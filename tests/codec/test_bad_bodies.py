@@ -119,10 +119,10 @@ def cyclic():
         (cyclic(), "metadata.deep[0]"),
         ({1: 2}, "metadata.deep"),
         ("\ud800", "metadata.deep"),
-        (10**30, "metadata.deep"),
+        (10**5000, "metadata.deep"),
         ({1, 2}, "metadata.deep"),
     ],
-    ids=["a cycle", "a key that is no string", "half a character", "a huge integer", "a set"],
+    ids=["a cycle", "a key that is no string", "half a character", "5,001 digits", "a set"],
 )
 @pytest.mark.parametrize("source", PROTOCOLS)
 def test_a_value_that_json_cannot_express_is_refused_with_its_path(value, path, source):

@@ -6,9 +6,7 @@ with id, name and arguments, as many real clients do.
 
 from typing import Any
 
-import orjson
-
-from weft.codec import CODECS, SseParser
+from weft.codec import CODECS, SseParser, as_dict
 from weft.model import Origin, fold
 
 Body = dict[str, Any]
@@ -150,4 +148,4 @@ def answer_of(stream: bytes, protocol: str) -> Body:
     parser, decoder = SseParser(), codec.stream_decoder()
     frames = parser.feed(stream) + parser.close()
     events = [event for frame in frames for event in decoder.feed(frame)] + decoder.close()
-    return orjson.loads(orjson.dumps(codec.encode_response(fold(events, Origin(protocol)), 0).body))
+    return as_dict(codec.encode_response(fold(events, Origin(protocol)), 0).body)[0]

@@ -18,8 +18,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable
 from importlib import import_module
 from typing import Any, ClassVar, cast
 
-import orjson
-
+from weft import exact_json
 from weft.errors import ConfigError
 from weft.model import JsonObject
 
@@ -177,8 +176,8 @@ def to_json_object(message: object) -> JsonObject:
     """The JSON object of a message or block, as stream-json writes it; `{}` if it is unknown."""
     if isinstance(message, str | bytes):
         try:
-            return _object(orjson.loads(message))
-        except orjson.JSONDecodeError:
+            return _object(exact_json.loads(message))
+        except exact_json.JSONDecodeError:
             return {}
     if isinstance(message, dict):
         return cast(JsonObject, message)

@@ -29,9 +29,9 @@ from functools import partial
 from time import monotonic
 from typing import Any, Literal, Protocol, Self, cast
 
-import orjson
 from msgspec import Struct, structs
 
+from weft import exact_json
 from weft.catalog import Catalog, Price, cost, load_catalog
 from weft.checked import checked_class
 from weft.client import (
@@ -274,7 +274,7 @@ class AgentAnswer(str):
         Raises `WrongAnswer` if the model wrote something else.
         """
         try:
-            value = orjson.loads(str.encode(self))  # orjson takes no subclass of `str`
+            value = exact_json.loads_as_floats(str.encode(self))
             return convert(value, self._format) if isinstance(self._format, type) else value
         except ValueError as error:
             raise WrongAnswer(f"the answer does not fit response_format: {error}") from error
@@ -1118,8 +1118,8 @@ def recall(thread: Thread, arguments: str, tokens: int = RECALL_TOKENS) -> Outco
 def read_input(arguments: str) -> JsonObject | str:
     """The arguments as an object; the text itself if it is not one."""
     try:
-        value: Any = orjson.loads(arguments or "{}")
-    except orjson.JSONDecodeError:
+        value: Any = exact_json.loads_as_floats(arguments or "{}")
+    except exact_json.JSONDecodeError:
         return arguments
     return cast(JsonObject, value) if isinstance(value, dict) else arguments
 

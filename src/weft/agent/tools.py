@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 import msgspec
-import orjson
 from msgspec import Struct
 
+from weft import exact_json
 from weft.checked import checked_class
 from weft.errors import ConfigError
 from weft.function_tools import FunctionTool, ToolFailed
@@ -152,7 +152,7 @@ class Permissions:
         if self._path is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        data = orjson.dumps({"allow": sorted(self._always)}, option=orjson.OPT_INDENT_2)
+        data = exact_json.dumps({"allow": sorted(self._always)}, option=exact_json.OPT_INDENT_2)
         write_private(self._path, data + b"\n")
 
 
@@ -172,8 +172,8 @@ def _read_allowed(path: Path | None) -> set[str]:
     if path is None or not path.exists():
         return set()
     try:
-        value: Any = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError) as error:
+        value: Any = exact_json.loads(path.read_bytes())
+    except (OSError, exact_json.JSONDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from error
     names: Any = cast(JsonObject, value).get("allow") if isinstance(value, dict) else None
     if not isinstance(names, list) or not all(
@@ -242,13 +242,13 @@ def find_tool(tools: Mapping[str, FunctionTool], name: str) -> FunctionTool | Ou
 def read_arguments(tool: FunctionTool, arguments: str) -> dict[str, Any] | tuple[Any] | Outcome:
     """The arguments for the function: keywords, one object, or an error for the model."""
     try:
-        value = orjson.loads(arguments or "{}")
+        value = exact_json.loads_as_floats(arguments or "{}")
         if tool.shape is None:
             if not isinstance(value, dict):
                 return Outcome("the arguments are not an object", is_error=True)
             return cast(dict[str, Any], value)
         converted = convert(value, tool.shape)
-    except orjson.JSONDecodeError as error:
+    except exact_json.JSONDecodeError as error:
         return Outcome(f"the arguments are not JSON: {error}", is_error=True)
     except ValueError as error:  # raised by msgspec, or by a class that validates its own input
         return Outcome(f"the arguments do not match the tool's schema: {error}", is_error=True)

@@ -591,9 +591,9 @@ async def print_turn(
             if isinstance(event, Failure):
                 code = EXIT_FAILED
             if as_json:
-                import orjson
+                from weft import exact_json
 
-                line = orjson.dumps(to_json(event)).decode()
+                line = exact_json.dumps(to_json(event)).decode()
                 print(escape_json(line) if out.isatty() else line, file=out, flush=True)
             elif isinstance(event, TextDelta):
                 printer.add(event.id, event.text)

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-import orjson
-
+from weft import exact_json
 from weft.errors import ConfigError
 from weft.printable import escape_json
 from weft.store import Store, check_address, without_password
@@ -231,7 +230,7 @@ def whole_number(text: str) -> int:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON; on a terminal, control characters are written as JSON escapes."""
-    text = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode() + "\n"
+    text = exact_json.dumps(value, option=exact_json.OPT_INDENT_2, default=str).decode() + "\n"
     sys.stdout.write(escape_json(text) if sys.stdout.isatty() else text)
 
 

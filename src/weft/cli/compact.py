@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from msgspec import to_builtins
 
+from weft import exact_json
 from weft.compact import (
     FALLBACK,
     PROGRESS,
@@ -343,8 +343,8 @@ def _read_replacements(args: argparse.Namespace) -> tuple[Replacement, ...] | No
     _check_flags(args)
     if args.replacements is not None:
         try:
-            return validate_compact_input(orjson.loads(Path(args.replacements).read_bytes()))
-        except orjson.JSONDecodeError as error:
+            return validate_compact_input(exact_json.loads(Path(args.replacements).read_bytes()))
+        except exact_json.JSONDecodeError as error:
             raise ConfigError(f"{args.replacements!r} is not JSON: {error}") from None
     if args.from_ is None and args.to is None:
         return None

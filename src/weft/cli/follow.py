@@ -16,8 +16,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from queue import Empty, SimpleQueue
 from urllib.parse import quote, urlsplit
 
-import orjson
-
+from weft import exact_json
 from weft.errors import ConfigError
 from weft.history import split_typed
 from weft.model import JsonObject, Message, ToolCall, ToolResult, describe_call, is_system, texts
@@ -161,8 +160,8 @@ def read_refusal(response: HTTPResponse) -> str:
     if response.status == 401:
         return "the server wants a key: set WEFT_API_KEY to one of its keys"
     try:
-        return str(orjson.loads(body)["error"]["message"])
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return str(exact_json.loads(body)["error"]["message"])
+    except (exact_json.JSONDecodeError, KeyError, TypeError):
         return f"the server answered with status {response.status}"
 
 
@@ -170,7 +169,7 @@ def decode_events(response: HTTPResponse) -> Iterator[Event]:
     """The events of a stream: https://html.spec.whatwg.org/multipage/server-sent-events.html"""
     while line := response.readline():
         if line.startswith(b"data: "):
-            yield orjson.loads(line[len(b"data: ") :])
+            yield exact_json.loads(line[len(b"data: ") :])
 
 
 class LogPrinter:
@@ -374,7 +373,7 @@ class LogPrinter:
             self._write("\n")
 
     def _print_json(self, value: JsonObject) -> None:
-        self._write(orjson.dumps(value, default=str).decode() + "\n")
+        self._write(exact_json.dumps(value, default=str).decode() + "\n")
 
     def _write(self, text: str) -> None:
         sys.stdout.write(text)

@@ -14,9 +14,9 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
 from msgspec import Struct
 
+from weft import exact_json
 from weft.errors import ConfigError
 from weft.history import Diff, Row, newest_first, read_branches, read_reachable
 from weft.ids import Id
@@ -447,13 +447,13 @@ def _show_sent(thread: Thread, args: argparse.Namespace) -> None:
         sys.stdout.buffer.write(sent.body)
 
 
-def _body_json(body: bytes) -> orjson.Fragment | str:
+def _body_json(body: bytes) -> exact_json.Fragment | str:
     """The body as JSON, byte for byte; as a string if it is not JSON."""
     try:
-        orjson.loads(body)
-    except orjson.JSONDecodeError:
+        exact_json.loads(body)
+    except exact_json.JSONDecodeError:
         return body.decode()
-    return orjson.Fragment(body)
+    return exact_json.Fragment(body)
 
 
 def diff(thread: Thread, args: argparse.Namespace) -> None:

@@ -111,8 +111,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until interrupted."""
     require_server()
-    import orjson
 
+    from weft import exact_json
     from weft.gateway import Flags, read_settings, serve
     from weft.store import without_password
 
@@ -141,7 +141,7 @@ def run(args: argparse.Namespace) -> int:
     if args.until_eof:
         facts = {"store": without_password(settings.store), **recorded}
         with suppress(OSError):  # the program that started it may be gone
-            print(orjson.dumps(facts).decode(), flush=True)
+            print(exact_json.dumps(facts).decode(), flush=True)
     return 0
 
 

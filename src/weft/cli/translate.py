@@ -10,8 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, BinaryIO
 
-import orjson
-
+from weft import exact_json
 from weft.catalog import load_catalog
 from weft.codec import CODECS
 from weft.errors import Refused, UpstreamFailed
@@ -124,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
 
         from weft.store import write_private  # loads a database
 
-        write_private(Path(args.save_sidecar), orjson.dumps(result["sidecar"]))
+        write_private(Path(args.save_sidecar), exact_json.dumps(result["sidecar"]))
     write_result(result, args.json)
     return 0
 
@@ -146,7 +145,7 @@ def write_result(result: dict[str, Any], as_json: bool) -> None:
     """Print the body on stdout and the losses on stderr, or everything as one JSON object."""
     out = sys.stdout.buffer
     if as_json:
-        out.write(orjson.dumps(result_json(result)) + b"\n")
+        out.write(exact_json.dumps(result_json(result)) + b"\n")
         return
     text: bytes | str = result["sse"] if "sse" in result else result["body"]
     out.write(text if isinstance(text, bytes) else text.encode())
@@ -160,7 +159,7 @@ def result_json(result: dict[str, Any]) -> dict[str, Any]:
     data = dict(result)
     data["losses"] = [loss_json(loss) for loss in result["losses"]]
     if isinstance(data.get("body"), bytes):
-        data["body"] = orjson.Fragment(data["body"])
+        data["body"] = exact_json.Fragment(data["body"])
     return data
 
 
@@ -168,7 +167,7 @@ def run_lines(source: BinaryIO, out: BinaryIO, defaults: dict[str, Any]) -> int:
     """Run one job per line; a bad line gets an error and the others continue."""
     for number, line in enumerate(source, start=1):
         if line.strip():
-            out.write(orjson.dumps(run_line(line, number, defaults)) + b"\n")
+            out.write(exact_json.dumps(run_line(line, number, defaults)) + b"\n")
             out.flush()
     return 0
 
@@ -201,8 +200,8 @@ def run_line(line: bytes, number: int, defaults: dict[str, Any]) -> dict[str, An
 def read_job(line: bytes, number: int, defaults: dict[str, Any]) -> dict[str, Any]:
     """The job of a line; the id of a body alone is its line number."""
     try:
-        value: Any = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
+        value: Any = exact_json.loads(line)
+    except exact_json.JSONDecodeError as error:
         raise Refused(f"the line is not JSON: {error}", param="line") from None
     if not isinstance(value, dict):
         raise Refused(f"each line is a JSON object: {LINE_FORMAT}", param="line")
@@ -298,8 +297,8 @@ def read_sidecar(path: str | None) -> Any:
         return None
     with open(path, "rb") as file:
         try:
-            return orjson.loads(file.read())
-        except orjson.JSONDecodeError as error:
+            return exact_json.loads(file.read())
+        except exact_json.JSONDecodeError as error:
             raise Refused(f"{path} is not JSON: {error}", param="--sidecar") from None
 
 

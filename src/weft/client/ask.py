@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Callable
 from copy import copy
 from threading import Thread
 
-import orjson
 from msgspec import Struct, structs
 
+from weft import exact_json
 from weft.catalog import Catalog, Model
 from weft.codec import CODECS, AnswerReader, Codec, error_of, write_request
 from weft.errors import Refused, UpstreamError
@@ -260,7 +260,7 @@ async def _read_chunk(reply: Reply, reader: AnswerReader) -> bytes | None:
 def read_error(codec: Codec, body: bytes, status: int) -> ApiError:
     """The error in an upstream's body; a body that is not JSON becomes the message."""
     try:
-        raw = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        raw = exact_json.loads(body)
+    except exact_json.JSONDecodeError:
         raw = body.decode("utf-8", "replace")[:ERROR_CHARACTERS]
     return codec.decode_error(raw, status)

@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 from uuid import uuid4
 
-import orjson
 from msgspec import Struct, structs
 
+from weft import exact_json
 from weft.codec import CODECS, AnswerOptions, AnswerWriter, Codec
 from weft.model import Event, JsonObject, Origin, Request, Start, fold
 
@@ -229,7 +229,7 @@ class OfflineReply:
         writer = AnswerWriter(self._codec, options)
         if not self.streamed:
             response = fold(self._events(), Origin("offline", "weft", self._request.model))
-            yield orjson.dumps(writer.write_body(response).body)
+            yield exact_json.dumps(writer.write_body(response).body)
             return
         for event in self._events():
             piece = writer.write([event])

@@ -7,9 +7,9 @@ secret, so `repr` leaves it out.
 import re
 from urllib.parse import urlsplit
 
-import orjson
 from msgspec import Struct, structs
 
+from weft import exact_json
 from weft.catalog import Catalog, Model
 from weft.checked import checked_function
 from weft.codec import CODECS, CachePolicy, SystemPolicy, Target, ThinkingMember, verbatim
@@ -117,7 +117,7 @@ class Provider(Struct, frozen=True, kw_only=True):
         members = dict(self.stream_members) if streams else {}
         if model.thinking == "effort":
             members.update(self.thinking_members)
-        return orjson.dumps({**members, **body})
+        return exact_json.dumps({**members, **body})
 
     def auth_headers(self) -> dict[str, str]:
         """The key in the header that this protocol uses; empty without a key."""

@@ -12,9 +12,9 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-import orjson
 from msgspec import convert, to_builtins
 
+from weft import exact_json
 from weft.model import ApiError
 
 SECRET_WORDS = frozenset(
@@ -74,9 +74,9 @@ class Secrets:
         """The error without the credentials."""
         if not self._keys:
             return error
-        data = orjson.dumps(to_builtins(error))
+        data = exact_json.dumps(to_builtins(error))
         redacted = self.redact(data)
-        return error if redacted == data else convert(orjson.loads(redacted), ApiError)
+        return error if redacted == data else convert(exact_json.loads(redacted), ApiError)
 
     def redact_headers(self, headers: Mapping[str, str]) -> Mapping[str, str]:
         """The headers without the credentials; unchanged if there are none in them."""

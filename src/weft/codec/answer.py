@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any, Literal, cast
 
-import orjson
 from msgspec import Struct, structs
 
+from weft import exact_json
 from weft.errors import NotAnAnswer, Refused, UpstreamError
 from weft.model import (
     Alternative,
@@ -93,7 +93,7 @@ def decode_answer(codec: Codec, data: bytes) -> Response:
         return _fold_frames(codec, [*parser.feed(data), *parser.close()])
     try:
         raw = read_json(data) if form == "body" else None
-    except orjson.JSONDecodeError:
+    except exact_json.JSONDecodeError:
         raw = None
     if isinstance(raw, dict):
         try:
@@ -107,7 +107,7 @@ def decode_answer(codec: Codec, data: bytes) -> Response:
 
 
 def _json_frame(value: Any) -> Frame:
-    return Frame(orjson.dumps(value).decode())
+    return Frame(exact_json.dumps(value).decode())
 
 
 def _fold_frames(codec: Codec, frames: list[Frame]) -> Response:
@@ -485,7 +485,7 @@ class AnswerTranslator:
 
     def sidecar(self, original: Response, body: JsonObject) -> JsonObject:
         """The parts of an answer that the client cannot send back; `body` is the client's body."""
-        echo = self._target.decode_response(orjson.loads(orjson.dumps(body)))
+        echo = self._target.decode_response(exact_json.loads(exact_json.dumps(body)))
         return make_answer_sidecar(original.message, echo.message)
 
     def _locate(self, position: Position) -> str:

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-import orjson
 from msgspec import Struct
 
+from weft import exact_json
 from weft.catalog import Model
 from weft.model import (
     LOSS_CODES,
@@ -37,6 +37,7 @@ from weft.model import (
     Response,
     Thinking,
     is_system,
+    make_loss,
 )
 
 if TYPE_CHECKING:
@@ -62,14 +63,36 @@ class Frame(Struct, frozen=True, gc=False):
 
 
 def parsed(text: str) -> Any:
-    """The value of a JSON text; raises `ValueError` if it is not JSON."""
-    return orjson.loads(text)
+    """The value of a JSON text, for a body that is a dict.
+
+    Raises `ValueError` if the text is not JSON, and `RoundedNumber` if it has a number with more
+    digits than a float.
+    """
+    value, rounded = exact_json.as_floats(exact_json.loads(text))
+    if rounded:
+        raise RoundedNumber(value, [str(number) for _, number in rounded])
+    return value
+
+
+def as_dict(body: JsonObject) -> tuple[JsonObject, list[Loss]]:
+    """A body for a caller who gets a dict: with plain floats only, and the numbers that this
+    rounds as losses."""
+    plain, rounded = exact_json.as_floats(body)
+    return plain, [make_loss("number_rounded", path, number) for path, number in rounded]
+
+
+class RoundedNumber(ValueError):
+    """A JSON text has numbers with more digits than a float; `value` has them rounded."""
+
+    def __init__(self, value: Any, texts: list[str]) -> None:
+        super().__init__(", ".join(texts))
+        self.value = value
 
 
 def verbatim(text: str) -> Any:
     """The JSON text itself, to be sent unchanged; raises `ValueError` if it is not JSON."""
-    orjson.loads(text)
-    return orjson.Fragment(text)
+    exact_json.loads(text)
+    return exact_json.Fragment(text)
 
 
 class Target(Struct, frozen=True):
@@ -126,6 +149,12 @@ class Losses:
     def path(self, position: Position) -> str:
         """The path of a position in the model, as the caller would write it."""
         return self.locate(position)
+
+
+def report_rounded(rounded: RoundedNumber, position: Position, losses: Losses) -> Any:
+    """The value with the rounded numbers, which are reported."""
+    losses.add(position, "number_rounded", str(rounded))
+    return rounded.value
 
 
 def thread_path(position: Position) -> str:

@@ -24,9 +24,9 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
-import orjson
 from msgspec import structs
 
+from weft import exact_json
 from weft.model import (
     Alternative,
     Block,
@@ -222,8 +222,8 @@ def restore_calls(message: Message, renamed_tools: RenamedTools) -> Message:
 def unwrap(arguments: str) -> str:
     """The text of `{"input": text}` or of a JSON string; other arguments unchanged."""
     try:
-        value = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
+        value = exact_json.loads(arguments)
+    except exact_json.JSONDecodeError:
         return arguments
     if isinstance(value, str):
         return value
@@ -316,8 +316,8 @@ class _InputExtractor:
         self._buffer = self._buffer[len(raw) :]
         self._ended = self._buffer.startswith('"')
         try:
-            piece = str(orjson.loads(f'"{raw}"'))
-        except orjson.JSONDecodeError:  # not JSON after all; `Close` will have the whole text
+            piece = str(exact_json.loads(f'"{raw}"'))
+        except exact_json.JSONDecodeError:  # not JSON after all; `Close` will have the whole text
             self._ended = True
             return ""
         self._sent.append(piece)

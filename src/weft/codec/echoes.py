@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-import msgspec
 from msgspec import Struct, structs
 
+from weft import exact_json
 from weft.ids import canonical_arguments
 from weft.model import (
     Block,
@@ -184,7 +184,7 @@ def echo_key(blocks: Sequence[Block]) -> str:
 
 def digest(value: Any) -> str:
     """A short digest of a value, independent of the order of its members."""
-    return sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]
+    return sha256(exact_json.encode_sorted(value)).hexdigest()[:16]
 
 
 def _echo_positions(answer: Message, echo: Sequence[Message], start: int) -> list[Position]:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
-import orjson
 from msgspec import Raw, Struct
 
+from weft import exact_json
 from weft.ids import canonical
 from weft.lazy import lazy_pattern
 from weft.model import JsonObject
@@ -108,7 +108,7 @@ def edit_json(text: bytes, old: Any, new: Any, layout: JsonLayout | None = None)
             return _edit_array(text, old_items, new_items, *_item_spans(text), (0, len(text)))
     except (PositionsNotFound, msgspec.DecodeError):
         pass  # all of it is written again
-    return orjson.dumps(new)
+    return exact_json.dumps(new)
 
 
 def _edit_object(text: bytes, old: JsonObject, new: JsonObject, layout: JsonLayout | None) -> bytes:
@@ -127,7 +127,9 @@ def _edit_object(text: bytes, old: JsonObject, new: JsonObject, layout: JsonLayo
             member = _edit_member(text, key, (start, end), old, new, layout)
             pieces += [view[copied_until:start], member]
             copied_until = end
-    added = b",".join(_write_member(key, orjson.dumps(new[key])) for key in new if key not in old)
+    added = b",".join(
+        _write_member(key, exact_json.dumps(new[key])) for key in new if key not in old
+    )
     members_end = max((end for _, end in spans.values()), default=text.index(b"{") + 1)
     comma = b"," if added and spans else b""
     return b"".join([*pieces, view[copied_until:members_end], comma, added, view[members_end:]])
@@ -151,7 +153,7 @@ def _rewrite_object(text: bytes, spans: dict[str, Span], old: JsonObject, new: J
             start, end = spans[key]
             members.append(_write_member(key, edit_json(text[start:end], old[key], value)))
         else:
-            members.append(_write_member(key, orjson.dumps(value)))
+            members.append(_write_member(key, exact_json.dumps(value)))
     return b"{" + b",".join(members) + b"}"
 
 
@@ -176,7 +178,7 @@ def _edit_array(
     for value in new:
         index = next((index for index in unused if _same(old[index], value)), None)
         if index is None:
-            items.append(orjson.dumps(value))
+            items.append(exact_json.dumps(value))
         else:
             unused.remove(index)
             items.append(text[starts[index] : ends[index]])
@@ -223,7 +225,7 @@ def _has_same_types(old: Any, new: Any) -> bool:
 
 
 def _write_member(key: str, value: bytes) -> bytes:
-    return orjson.dumps(key) + b":" + value
+    return exact_json.dumps(key) + b":" + value
 
 
 def _member_spans(text: bytes) -> dict[str, Span]:
@@ -236,7 +238,7 @@ def _member_spans(text: bytes) -> dict[str, Span]:
             offset = _skip_whitespace(text, _expect(text, offset, b","))
         match = _STRING.match(text, offset)
         # They differ after a repeated member, which `_read_members` returns only once.
-        if match is None or orjson.loads(match[0]) != key:
+        if match is None or exact_json.loads(match[0]) != key:
             raise PositionsNotFound
         offset = _skip_whitespace(text, _expect(text, _skip_whitespace(text, match.end()), b":"))
         spans[key] = (offset, offset + len(memoryview(value)))

@@ -23,9 +23,9 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
-import orjson
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
+from weft import exact_json
 from weft.model import JsonObject, Request
 
 from .base import Codec, Encoded, Losses, Target, verbatim
@@ -177,8 +177,8 @@ def write_simple(source: SimpleRequest, writer: Codec, target: Target) -> Encode
         losses.add(path, code, detail)
     encoded = writer.encode_request(source.setup, target)
     try:
-        orjson.dumps(encoded.body)
-    except orjson.JSONEncodeError:  # for example, a setup that is nested too deeply for orjson
+        exact_json.dumps(encoded.body)
+    except exact_json.JSONEncodeError:  # for example, a setup that is nested too deeply for orjson
         return None
     encoded.body["messages"] = _join_lists(encoded.body["messages"], messages)
     # The encoder got a request without messages, and reported that.
@@ -186,17 +186,17 @@ def write_simple(source: SimpleRequest, writer: Codec, target: Target) -> Encode
     return Encoded(encoded.body, setup_losses + losses.items, encoded.renamed_tools)
 
 
-def _join_lists(system: list[JsonObject], messages: list[Any]) -> orjson.Fragment:
+def _join_lists(system: list[JsonObject], messages: list[Any]) -> exact_json.Fragment:
     """The leading system messages and the conversation as one JSON list."""
     written = write_json(messages)
     if not system:
-        return orjson.Fragment(written)
-    return orjson.Fragment(orjson.dumps(system)[:-1] + b"," + written[1:])
+        return exact_json.Fragment(written)
+    return exact_json.Fragment(exact_json.dumps(system)[:-1] + b"," + written[1:])
 
 
 ABSENT = Raw(b"")
 
-write_json = msgspec.json.Encoder().encode
+write_json = exact_json.encode
 
 
 def body_type(shapes: Any, known: frozenset[str]) -> type[Struct]:
@@ -212,7 +212,7 @@ def read_with(decode: Callable[[bytes | str], Any], body: bytes | str) -> Simple
     try:
         typed_body = decode(body)
         setup = {
-            name: orjson.loads(memoryview(value))
+            name: exact_json.loads(memoryview(value))
             for name in typed_body.__struct_fields__
             if type(value := getattr(typed_body, name)) is Raw and value is not ABSENT
         }

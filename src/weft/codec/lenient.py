@@ -9,9 +9,9 @@ Only answers are completed. A request with the same error is refused, with its p
 
 from typing import Any, cast
 
-import orjson
 from msgspec import structs
 
+from weft import exact_json
 from weft.model import JsonObject, Response
 
 from .base import Losses
@@ -37,7 +37,7 @@ def arguments_text(value: Any, path: str, losses: Losses) -> Any:
         return "{}"
     if isinstance(value, dict | list):
         losses.add(path, "value_retyped", "object -> JSON text")
-        return orjson.dumps(value).decode()
+        return exact_json.dumps(value).decode()
     return value
 
 
@@ -53,8 +53,8 @@ def arguments_object(value: Any, path: str, losses: Losses) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        parsed: Any = orjson.loads(value)
-    except orjson.JSONDecodeError:
+        parsed: Any = exact_json.loads(value)
+    except exact_json.JSONDecodeError:
         parsed = value
     if isinstance(parsed, dict):
         losses.add(path, "value_retyped", "JSON text -> object")
@@ -94,7 +94,7 @@ def text_piece(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, dict | list):
-        return orjson.dumps(value).decode()
+        return exact_json.dumps(value).decode()
     return str(value)
 
 

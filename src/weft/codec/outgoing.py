@@ -43,7 +43,7 @@ class WrittenRequest(Struct, frozen=True):
     """A request body, the path it is posted to, and the losses.
 
     `renamed_tools` is used to restore the tool names in the answer. If `Target.embed` is
-    `verbatim`, parts of `body` are JSON text, which only `orjson.dumps` can write.
+    `verbatim`, parts of `body` are JSON text, which only `exact_json.dumps` can write.
     """
 
     path: str

@@ -8,8 +8,7 @@ a path relative to the current value. Each caller adds its own step in front (`w
 from collections.abc import Set
 from typing import Any, TypeVar, cast
 
-import orjson
-
+from weft import exact_json
 from weft.errors import Refused
 from weft.model import Ext, JsonObject
 
@@ -36,6 +35,8 @@ def text_of(raw: JsonObject, key: str) -> str:
 def optional(raw: JsonObject, key: str, kind: type[T]) -> T | None:
     """A member of this type; `None` if it is absent or null."""
     value = raw.get(key)
+    if type(value) is exact_json.Number and kind is float:
+        return cast(T, float(value))  # a parameter counts by its value
     if value is None or type(value) is kind:
         if value != value:  # NaN, the only value that does not equal itself
             raise wrong(key, value, "a number that JSON can represent")
@@ -69,7 +70,7 @@ def objects(value: Any, key: str) -> list[JsonObject]:
 def json_text(value: Any, key: str) -> str:
     """A value as JSON text; raises `Refused` if JSON cannot represent it."""
     try:
-        return orjson.dumps(value).decode()
+        return exact_json.dumps(value).decode()
     except TypeError as error:
         raise Refused(f"cannot be written as JSON: {error}", param=key) from None
 

@@ -24,6 +24,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field, structs
 
+from weft import exact_json
 from weft.errors import Refused
 from weft.model import (
     Block,
@@ -134,7 +135,7 @@ def make_sidecar(
     - `names_model`: whether the translated body contains the model's name.
     """
     echoed = _restore_tool_names(echoed, renamed_tools or {})
-    calls = msgspec.to_builtins(renamed_tools or {})
+    calls = exact_json.to_builtins(renamed_tools or {})
     try:
         written = write_back(echoed)
     except Refused:
@@ -157,13 +158,30 @@ def make_sidecar(
         tools = written.get("tools")
         sidecar["tools"] = {
             "key": digest(echoed.tools),
-            "are": None if tools == body.get("tools") else msgspec.to_builtins(original.tools),
+            "are": None if tools == body.get("tools") else exact_json.to_builtins(original.tools),
         }
     if calls:
         sidecar["calls"] = calls
     if original.marks:
         sidecar["marks"] = [[list(position), value] for position, value in original.marks.items()]
-    return sidecar
+    return _without_numbers(sidecar)
+
+
+def _without_numbers(sidecar: JsonObject) -> JsonObject:
+    """The sidecar as every program can write it: `numbers` has those whose spelling is needed."""
+    plain, numbers = exact_json.split_numbers(sidecar)
+    if numbers:
+        plain["numbers"] = [[list(steps), text] for steps, text in numbers]
+    return plain
+
+
+def _with_numbers(sidecar: JsonObject) -> JsonObject:
+    if "numbers" not in sidecar:
+        return sidecar
+    plain = {key: value for key, value in sidecar.items() if key != "numbers"}
+    return exact_json.join_numbers(
+        plain, [(tuple(steps), text) for steps, text in sidecar["numbers"]]
+    )
 
 
 def apply_sidecar(echoed: Request, sidecar: JsonObject) -> Request:
@@ -172,6 +190,7 @@ def apply_sidecar(echoed: Request, sidecar: JsonObject) -> Request:
         return echoed
     check_sidecar(sidecar)
     try:
+        sidecar = _with_numbers(sidecar)
         echoed = _restore_tool_names(echoed, renamed_tools_of(sidecar))
         if "answers" in sidecar:
             echoed = _restore_answers(echoed, sidecar["answers"])
@@ -222,8 +241,8 @@ def make_answer_sidecar(answer: Message, echoed: Message) -> JsonObject:
         echoed, origin=None
     ):
         return {}
-    stored = {"key": echo_key(echoed.blocks), "is": msgspec.to_builtins(answer)}
-    return {"weft": VERSION, "answers": [stored]}
+    stored = {"key": echo_key(echoed.blocks), "is": exact_json.to_builtins(answer)}
+    return {"weft": VERSION, "answers": [_without_numbers(stored)]}
 
 
 def merge_answers(*sidecars: JsonObject) -> JsonObject:
@@ -234,7 +253,7 @@ def merge_answers(*sidecars: JsonObject) -> JsonObject:
 
 def _restore_answers(echoed: Request, answers: Any) -> Request:
     index = AnswerIndex()
-    for answer in answers:
+    for answer in map(_with_numbers, answers):
         message = msgspec.convert(answer["is"], Message)
         index.add(str(answer["key"]), message)
     return restore_echoes(echoed, index)
@@ -303,7 +322,7 @@ def _recipes(original: Sequence[Message], region: Sequence[Message]) -> list[Jso
     available = _RegionBlocks(region)
     recipes: list[JsonObject] = []
     for message in original:
-        head = msgspec.to_builtins(structs.replace(message, blocks=(), origin=None))
+        head = exact_json.to_builtins(structs.replace(message, blocks=(), origin=None))
         recipes.append(
             {"head": head, "blocks": [available.refer(block) for block in message.blocks]}
         )
@@ -332,10 +351,10 @@ class _RegionBlocks:
             return list(address)
         address = self._take(self._by_text.get(_text_key(block)))
         if address is None:
-            return {"is": msgspec.to_builtins(block)}
+            return {"is": exact_json.to_builtins(block)}
         unused = self._unused.pop(address)
         patch = {
-            name: msgspec.to_builtins(getattr(block, name))
+            name: exact_json.to_builtins(getattr(block, name))
             for name in block.__struct_fields__
             if getattr(block, name) != getattr(unused, name)
         }

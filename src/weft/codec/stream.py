@@ -6,11 +6,9 @@ The frames do not depend on how the bytes are split: a line is decoded only when
 that a character split over two chunks is decoded whole.
 """
 
-import json
 from typing import Any, cast
 
-import orjson
-
+from weft import exact_json
 from weft.errors import Refused
 from weft.model import ApiError, JsonObject
 from weft.printable import encodable_json
@@ -20,7 +18,7 @@ from .base import Frame
 
 def json_frame(body: Any, event: str | None = None) -> Frame:
     """A frame whose data is this JSON value."""
-    return Frame(orjson.dumps(body).decode(), event)
+    return Frame(exact_json.dumps(body).decode(), event)
 
 
 class Pieces:
@@ -76,22 +74,22 @@ def read_frame(frame: Frame) -> JsonObject | None:
     """The JSON object in a frame; `None` if it has no JSON object."""
     try:
         value = read_json(frame.data)
-    except orjson.JSONDecodeError:
+    except exact_json.JSONDecodeError:
         return None
     return cast(JsonObject, value) if type(value) is dict else None
 
 
 def read_json(data: bytes | str) -> Any:
-    """The JSON value of an answer; raises `orjson.JSONDecodeError`.
+    """The JSON value of an answer; raises `exact_json.JSONDecodeError`.
 
     Some servers send half of a surrogate pair, `NaN` or `Infinity`, which the vendors' SDKs accept.
     Here the first becomes U+FFFD, the others null.
     """
     try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError as error:
+        return exact_json.loads(data)
+    except exact_json.JSONDecodeError as error:
         try:
-            return encodable_json(json.loads(data, parse_constant=lambda _: None))
+            return encodable_json(exact_json.loads_leniently(data))
         except (ValueError, RecursionError):
             raise error from None
 

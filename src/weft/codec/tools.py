@@ -27,9 +27,9 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Literal, cast
 
-import orjson
 from msgspec import structs
 
+from weft import exact_json
 from weft.model import JsonObject, Message, Params, Request, Tool, ToolCall, ToolChoice, ToolResult
 
 from .base import Losses, OriginalTool, RenamedTools, as_object
@@ -227,7 +227,7 @@ class _FlatNames:
         return ToolCall(
             call.id,
             flat,
-            orjson.dumps({"input": call.arguments}).decode() if is_wrapped else call.arguments,
+            exact_json.dumps({"input": call.arguments}).decode() if is_wrapped else call.arguments,
             custom=call.custom and not is_wrapped,
             namespace=call.namespace if self.namespaces else None,
             ext=call.ext,

@@ -11,8 +11,7 @@ starts with a courtesy ("Here is the summary:") loses that line and is used.
 
 import re
 
-import orjson
-
+from weft import exact_json
 from weft.lazy import lazy_pattern
 
 SHORT_CHARS = 600
@@ -186,6 +185,6 @@ def _without_fence(text: str) -> str:
 def _parse(text: str) -> object:
     """The JSON value of a text; `None` if it is not JSON."""
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
+        return exact_json.loads(text)
+    except exact_json.JSONDecodeError:
         return None

@@ -23,9 +23,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
-import msgspec
 from msgspec import Struct
 
+from weft import exact_json
 from weft.history import Row, split_parts
 from weft.lazy import lazy_pattern
 from weft.model import Refusal, Text, ToolCall, ToolResult, side, texts
@@ -703,8 +703,8 @@ def _tool_use(row: int, call: ToolCall, result: ToolResult | None) -> ToolUse:
 def decode_arguments(arguments: str) -> dict[str, str]:
     """The texts in a call's arguments, by their keys; empty if they are not a JSON object."""
     try:
-        value = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, UnicodeError):
+        value = exact_json.loads_as_floats(arguments)
+    except exact_json.JSONDecodeError:
         return {}
     texts_by_key: dict[str, str] = {}
     if isinstance(value, dict):

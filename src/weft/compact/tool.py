@@ -19,9 +19,9 @@ and says what to write instead.
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, cast
 
-import orjson
 from msgspec import Struct, field, structs
 
+from weft import exact_json
 from weft.checked import checked_function
 from weft.errors import CompactRefused, ThreadError
 from weft.ids import object_id
@@ -292,8 +292,8 @@ def _parse_json(input: object) -> object:
     if not isinstance(input, str | bytes):
         return input
     try:
-        return orjson.loads(input)
-    except orjson.JSONDecodeError as error:
+        return exact_json.loads(input)
+    except exact_json.JSONDecodeError as error:
         raise CompactRefused(f"is not JSON: {error}", field="input") from None
 
 

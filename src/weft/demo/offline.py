@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
-import orjson
 from msgspec import Struct
 
+from weft import exact_json
 from weft.compact import (
     extract_summary,
     is_summary_request,
@@ -305,8 +305,8 @@ def _find_object(text: str) -> JsonObject | None:
     if not 0 <= start < end:
         return None
     try:
-        value = orjson.loads(text[start : end + 1])
-    except orjson.JSONDecodeError:
+        value = exact_json.loads(text[start : end + 1])
+    except exact_json.JSONDecodeError:
         return None
     return cast(JsonObject, value) if isinstance(value, dict) else None
 
@@ -342,16 +342,19 @@ class OpenTurn(Struct, frozen=True):
     tools: dict[str, Tool]
 
 
+_decode_body: Callable[[bytes], OfflineBody] = exact_json.decoder(OfflineBody)
+
+
 def write_offline(request: Request) -> bytes:
     """The request body for this model."""
-    return msgspec.json.encode(
+    return exact_json.encode(
         OfflineBody(request.model, request.messages, request.tools, request.params)
     )
 
 
 def read_offline(body: bytes) -> Request:
     """The request of a body."""
-    value = msgspec.json.decode(body, type=OfflineBody)
+    value = _decode_body(body)
     return Request(value.model, value.messages, value.tools, value.params)
 
 
@@ -463,7 +466,7 @@ def _compact(turn: OpenTurn) -> tuple[Block, ...] | None:
     replacement = {"summary": write_notes(turn.earlier)}
     if len(turn.checkpoints) > 1:
         replacement["to"] = turn.checkpoints[-2]
-    arguments = orjson.dumps({"replacements": [replacement]}).decode()
+    arguments = exact_json.dumps({"replacements": [replacement]}).decode()
     return (ToolCall("call_" + _derived_id(turn.request, "compact"), "compact", arguments),)
 
 
@@ -495,7 +498,7 @@ def _call_tools(turn: OpenTurn, tools: list[Tool]) -> tuple[Block, ...]:
         ToolCall(
             "call_" + _derived_id(turn.request, f"{number}:{tool.name}"),
             tool.name,
-            orjson.dumps(fill_schema(tool.parameters or {}, turn.text)).decode(),
+            exact_json.dumps(fill_schema(tool.parameters or {}, turn.text)).decode(),
         )
         for number, tool in enumerate(tools)
     )
@@ -505,7 +508,7 @@ def _fill_format(turn: OpenTurn) -> tuple[Block, ...] | None:
     answer_format = turn.request.params.format
     if answer_format is None or answer_format.kind == "text":
         return None
-    return (Text(orjson.dumps(fill_schema(answer_format.schema or {}, turn.text)).decode()),)
+    return (Text(exact_json.dumps(fill_schema(answer_format.schema or {}, turn.text)).decode()),)
 
 
 def _continue(turn: OpenTurn) -> tuple[Block, ...] | None:
@@ -589,7 +592,7 @@ def _block_events(index: int, block: Block) -> Iterator[Event]:
 
 def _derived_id(request: Request, part: str) -> str:
     """An id for a part of the answer, derived from the request: the same request, the same id."""
-    data = msgspec.json.encode((request.model, request.messages, part))
+    data = exact_json.encode((request.model, request.messages, part))
     return object_id("offline", data)[:12].hex()
 
 

@@ -52,12 +52,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
-import orjson
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from weft import exact_json
 from weft.demo import ensure_sample
 from weft.errors import (
     Ambiguous,
@@ -240,8 +240,8 @@ async def _read_fields(request: Request) -> Mapping[str, Any]:
         if len(body) > BODY_LIMIT:
             raise Refused(f"the body is larger than {BODY_LIMIT} bytes", param="body", status=413)
     try:
-        fields: Any = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        fields: Any = exact_json.loads(body)
+    except exact_json.JSONDecodeError as error:
         raise Refused(f"the body is not JSON: {error}", param="body") from None
     if not isinstance(fields, dict):
         raise Refused("the body is not a JSON object", param="body")
@@ -250,7 +250,7 @@ async def _read_fields(request: Request) -> Mapping[str, Any]:
 
 
 def _json(body: JsonObject, status: int = 200) -> Response:
-    return Response(orjson.dumps(body), status, HEADERS, "application/json")
+    return Response(exact_json.dumps(body), status, HEADERS, "application/json")
 
 
 def _error(message: str, place: str | None, status: int) -> Response:

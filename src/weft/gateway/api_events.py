@@ -19,11 +19,11 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from itertools import count
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from weft import exact_json
 from weft.errors import Refused
 from weft.model import JsonObject
 
@@ -105,7 +105,7 @@ def events_route(state: State, headers: dict[str, str]) -> Route:
             thread = await asyncio.to_thread(_find_thread, state, request, caller)
         except Refused as error:
             body = {"error": {"message": error.message, "place": error.param}}
-            return Response(orjson.dumps(body), error.status, headers, "application/json")
+            return Response(exact_json.dumps(body), error.status, headers, "application/json")
         may_read = partial(may_see, caller, settings=state.settings)
         queue = EventQueue(state.live_feed, thread, may_read)
         stream = _stream(queue, state.settings.ping_seconds)
@@ -142,5 +142,5 @@ def _encode(event: JsonObject, number: int) -> bytes:
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (
         number,
         event["type"].encode(),
-        orjson.dumps(event),
+        exact_json.dumps(event),
     )

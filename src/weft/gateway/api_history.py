@@ -30,9 +30,9 @@ from difflib import SequenceMatcher
 from itertools import islice
 from typing import Any, cast
 
-import orjson
 from msgspec import Struct
 
+from weft import exact_json
 from weft.errors import Refused, WeftError
 from weft.history import (
     CHOICES,
@@ -272,8 +272,8 @@ def show_sent_request(call: ApiCall) -> JsonObject:
     """
     body = call.thread().show(call.text("id"), sent=True).body
     try:
-        text = orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2).decode()
-    except orjson.JSONDecodeError:
+        text = exact_json.dumps(exact_json.loads(body), option=exact_json.OPT_INDENT_2).decode()
+    except exact_json.JSONDecodeError:
         text = body.decode(errors="replace")
     return {"text": text[:SENT_REQUEST_LENGTH], "length": len(text), "bytes": len(body)}
 
@@ -518,7 +518,7 @@ def _setup_text(setup: Setup | None, parts: Sequence[str]) -> str | None:
         else getattr(setup.params, part, None)
         for part in parts
     }
-    return orjson.dumps(members, default=str, option=orjson.OPT_INDENT_2).decode()
+    return exact_json.dumps(members, default=str, option=exact_json.OPT_INDENT_2).decode()
 
 
 def note(call: ApiCall) -> JsonObject:

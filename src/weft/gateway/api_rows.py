@@ -26,8 +26,7 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
-
+from weft import exact_json
 from weft.catalog import Catalog
 from weft.demo import SAMPLE
 from weft.errors import Refused
@@ -487,7 +486,7 @@ def _setup_json(setup: Setup | None) -> JsonObject | None:
     if setup is None or not setup.tools:
         return None
     tools = [{"name": tool.name, "description": tool.description or ""} for tool in setup.tools]
-    characters = sum(len(orjson.dumps(_tool_json(tool))) for tool in setup.tools)
+    characters = sum(len(exact_json.dumps(_tool_json(tool))) for tool in setup.tools)
     return {"tools": tools, "characters": characters}
 
 

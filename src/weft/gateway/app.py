@@ -15,7 +15,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
-import orjson
 from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
@@ -23,6 +22,7 @@ from msgspec import structs
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
+from weft import exact_json
 from weft.agent import McpServer
 from weft.client import HttpClient
 from weft.codec import CODECS
@@ -143,7 +143,7 @@ async def _refuse_for_now(error: Refused, inbound: Inbound, outbound: Outbound) 
     """
     status, body = CODECS[client_protocol(inbound)].encode_error(refusal(error))
     headers = [("retry-after", "1"), ("connection", "close")]
-    await outbound.send(status, orjson.dumps(body), headers)
+    await outbound.send(status, exact_json.dumps(body), headers)
 
 
 async def _refuse(error: Refused, outbound: Outbound) -> None:

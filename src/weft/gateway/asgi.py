@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from typing import Any, cast
 from uuid import uuid4
 
-import orjson
 import zstandard
 
+from weft import exact_json
 from weft.errors import Refused
 from weft.model import JsonObject
 
@@ -218,8 +218,8 @@ def header_bytes(value: str) -> bytes:
 def parse_body(body: bytes) -> JsonObject:
     """The JSON object of a body; raises `Refused` with the position of the error."""
     try:
-        raw: Any = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        raw: Any = exact_json.loads(body)
+    except exact_json.JSONDecodeError as error:
         position = f"line {error.lineno}, column {error.colno}"
         raise Refused(f"the body is not JSON: {error.msg} at {position}") from None
     if not isinstance(raw, dict):

@@ -21,9 +21,9 @@ from collections.abc import Sequence, Set
 from contextlib import suppress
 from threading import Lock, Thread as WorkerThread
 
-import orjson
 from msgspec import Struct, structs
 
+from weft import exact_json
 from weft.catalog import Catalog, Model
 from weft.client import (
     SAME_MODEL,
@@ -286,4 +286,4 @@ def _log(thread: str, members: JsonObject) -> None:
         **members,
     }
     with suppress(OSError):
-        sys.stderr.write(orjson.dumps(line).decode() + "\n")
+        sys.stderr.write(exact_json.dumps(line).decode() + "\n")

@@ -14,8 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
-import orjson
-
+from weft import exact_json
 from weft.client import GATEWAY_RETRY, OFFLINE, OFFLINE_MODEL, Provider, read_all
 from weft.codec import CODECS, Codec
 from weft.errors import Refused, UpstreamError, UpstreamFailed
@@ -68,7 +67,7 @@ async def conversation(protocol: str, state: State, inbound: Inbound, outbound: 
         sys.stderr.write(clean_text(traceback.format_exc()))
         if not outbound.started:
             log.status, body = codec.encode_error(internal_failure())
-            await outbound.send(log.status, orjson.dumps(body))
+            await outbound.send(log.status, exact_json.dumps(body))
     finally:
         state.metrics.add(protocol, log)
         write_line(log, sys.stderr)
@@ -88,7 +87,7 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
         )
         if route.provider is OFFLINE or not is_direct(route, codec):
             count = await state.large_bodies.run(size, count_request, state, request, route.model)
-            await outbound.send(200, orjson.dumps({member: count}))
+            await outbound.send(200, exact_json.dumps({member: count}))
             return
         outgoing = write_outgoing(state, codec, route, request, body, inbound)
         async with Guard(inbound, state.gate) as guard:
@@ -115,7 +114,7 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
         await send_refusal(codec, outbound, error)
     except UpstreamError as error:
         status, wire = codec.encode_error(failure(error))
-        await outbound.send(status, orjson.dumps(wire))
+        await outbound.send(status, exact_json.dumps(wire))
 
 
 def check_count(body: bytes, member: str, upstream: str) -> None:
@@ -137,7 +136,7 @@ def count_request(state: State, request: Request, model: str) -> int:
 async def send_refusal(codec: Codec, outbound: Outbound, error: Refused) -> None:
     """Send a refusal in this protocol."""
     status, wire = codec.encode_error(refusal(error))
-    await outbound.send(status, orjson.dumps(wire))
+    await outbound.send(status, exact_json.dumps(wire))
 
 
 async def refuse_websocket(state: State, inbound: Inbound, outbound: Outbound) -> None:
@@ -149,7 +148,7 @@ async def refuse_websocket(state: State, inbound: Inbound, outbound: Outbound) -
         return
     message = "responses are served over HTTP: POST /v1/responses"
     body = {"error": {"message": message, "type": "invalid_request_error"}}
-    await outbound.send(426, orjson.dumps(body))
+    await outbound.send(426, exact_json.dumps(body))
 
 
 async def health(state: State, _inbound: Inbound, outbound: Outbound) -> None:
@@ -158,7 +157,7 @@ async def health(state: State, _inbound: Inbound, outbound: Outbound) -> None:
     `weft run` recognises Weft by `name`, and reads `exchanges` to see whether its program uses it.
     """
     facts = {"status": "ok", "name": "weft", "exchanges": state.metrics.exchanges}
-    await outbound.send(200, orjson.dumps(facts))
+    await outbound.send(200, exact_json.dumps(facts))
 
 
 async def metrics(state: State, inbound: Inbound, outbound: Outbound) -> None:
@@ -194,7 +193,7 @@ async def unknown_path(state: State, inbound: Inbound, outbound: Outbound) -> No
     message = f"there is no {inbound.method} {inbound.path} here; the paths are: {paths}, {methods}"
     missing = ApiError("not_found", message, 404, code="unknown_url")
     status, wire = codec.encode_error(missing)
-    await outbound.send(status, orjson.dumps(wire))
+    await outbound.send(status, exact_json.dumps(wire))
 
 
 def client_protocol(inbound: Inbound) -> str:
@@ -222,15 +221,15 @@ async def models(state: State, inbound: Inbound, outbound: Outbound) -> None:
         return
     except (Refused, UpstreamError) as error:
         status, body = CODECS[protocol].encode_error(failure(error))
-        await outbound.send(status, orjson.dumps(body))
+        await outbound.send(status, exact_json.dumps(body))
         return
     write_row = _google_model_row if protocol == GOOGLE else _model_row
     if name:
-        await outbound.send(200, orjson.dumps(write_row(state, name, rows_by_name[name])))
+        await outbound.send(200, exact_json.dumps(write_row(state, name, rows_by_name[name])))
         return
     rows = [write_row(state, name, row) for name, row in rows_by_name.items()]
     listing = {"models": rows} if protocol == GOOGLE else _model_list(rows)
-    await outbound.send(200, orjson.dumps(listing))
+    await outbound.send(200, exact_json.dumps(listing))
 
 
 async def _collect_models(
@@ -264,10 +263,10 @@ async def _read_models(
                 provider, form.path, request_headers, GATEWAY_RETRY, owner=caller.scope
             )
             try:
-                listing: Any = orjson.loads(await read_all(reply))
+                listing: Any = exact_json.loads(await read_all(reply))
             finally:
                 reply.close()
-    except (UpstreamError, TimeoutError, orjson.JSONDecodeError):
+    except (UpstreamError, TimeoutError, exact_json.JSONDecodeError):
         return {}
     rows = cast(JsonObject, listing).get(form.list_member) if isinstance(listing, dict) else None
     if reply.status != 200 or not isinstance(rows, list):

@@ -31,9 +31,9 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 from uuid import uuid4
 
-import orjson
 from msgspec import Struct, structs
 
+from weft import exact_json
 from weft.client import (
     END_SECONDS,
     GATEWAY_RETRY,
@@ -323,7 +323,7 @@ async def open_sealed_summaries(exchange: Exchange) -> None:
     """Turn summaries that this gateway itself sealed for Codex back into text."""
     if may_hold_summaries(exchange.codec.protocol, exchange.body):
         exchange.json_body = await exchange.compute(open_summaries, exchange.json_body)
-        exchange.body = await exchange.compute(orjson.dumps, exchange.json_body)
+        exchange.body = await exchange.compute(exact_json.dumps, exchange.json_body)
 
 
 async def decode_request(exchange: Exchange) -> None:
@@ -364,7 +364,7 @@ async def request_summary(exchange: Exchange) -> None:
         return
     exchange.compaction = compaction
     exchange.json_body = ask_for_summary(exchange.json_body)
-    exchange.body = await exchange.compute(orjson.dumps, exchange.json_body)
+    exchange.body = await exchange.compute(exact_json.dumps, exchange.json_body)
     await decode_request(exchange)
 
 
@@ -526,7 +526,7 @@ def _encode_client_body(exchange: Exchange, request: Request) -> bytes:
     written = write_request(structs.replace(request, wire=None), exchange.codec, Target(model)).body
     names = {exchange.codec.conversation_member, *SYSTEM_MEMBERS}
     members = {name: value for name, value in exchange.json_body.items() if name not in names}
-    return orjson.dumps(members | {name: written[name] for name in names if name in written})
+    return exact_json.dumps(members | {name: written[name] for name in names if name in written})
 
 
 async def write_restored(exchange: Exchange) -> None:
@@ -802,7 +802,7 @@ async def _deliver_body(exchange: Exchange, reply: Reply, outbound: Outbound) ->
             losses = (*losses, *added)
         elif not is_forwarded:
             encoded = await worker.run(len(body), translator.write_body, original, response)
-            body, losses = orjson.dumps(encoded.body), (*losses, *encoded.losses)
+            body, losses = exact_json.dumps(encoded.body), (*losses, *encoded.losses)
         # Recorded as the client gets it, so that the echo in its next request is recognised.
         await _record_answer(exchange, response)
     log.status, log.losses = reply.status, len(losses)
@@ -830,9 +830,9 @@ def _write_summary(
     writer = AnswerWriter(exchange.codec, _answer_options(exchange))
     encoded = writer.write_body(seal_summary(response))
     if compaction.retained_items is None:
-        return orjson.dumps(encoded.body), encoded.losses
+        return exact_json.dumps(encoded.body), encoded.losses
     compacted = write_compacted_list(encoded.body, compaction.retained_items)
-    return orjson.dumps(compacted), encoded.losses
+    return exact_json.dumps(compacted), encoded.losses
 
 
 def _open_translator(exchange: Exchange) -> AnswerTranslator:
@@ -1068,7 +1068,7 @@ async def _send_error(
         await outbound.finish(writer.write([start, Fail(error)]).now)
         return
     log.status, body = codec.encode_error(error)
-    await outbound.send(log.status, orjson.dumps(body), headers)
+    await outbound.send(log.status, exact_json.dumps(body), headers)
 
 
 async def _send_final_error(
@@ -1083,4 +1083,4 @@ async def _send_final_error(
         return
     log.status, body = codec.encode_error(error)
     headers = [] if log.thread is None else [("x-weft-thread", log.thread)]
-    await outbound.send(log.status, orjson.dumps(body), headers)
+    await outbound.send(log.status, exact_json.dumps(body), headers)

@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TextIO
 
-import orjson
-
+from weft import exact_json
 from weft.model import JsonObject, Usage
 from weft.printable import escape_json
 
@@ -101,7 +100,7 @@ class ExchangeLog:
 def write_line(log: ExchangeLog, out: TextIO) -> None:
     """Write the line of an exchange; if the log cannot be written, the line is lost."""
     try:
-        out.write(escape_json(orjson.dumps(log.line()).decode()) + "\n")
+        out.write(escape_json(exact_json.dumps(log.line()).decode()) + "\n")
         out.flush()
     except OSError:
         return

@@ -6,8 +6,7 @@
 
 from typing import Any, cast
 
-import orjson
-
+from weft import exact_json
 from weft.agent import (
     AgentEvent,
     TextDelta,
@@ -34,8 +33,8 @@ def read_frame(text: str | None) -> JsonObject:
     if len(text) > FRAME_LIMIT:
         raise Refused(f"the frame is larger than {FRAME_LIMIT} characters", param="frame")
     try:
-        frame: Any = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
+        frame: Any = exact_json.loads(text)
+    except exact_json.JSONDecodeError as error:
         raise Refused(f"the frame is not JSON: {error}", param="frame") from None
     if not isinstance(frame, dict):
         raise Refused("the frame is not a JSON object", param="frame")

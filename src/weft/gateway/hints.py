@@ -22,9 +22,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Literal, cast
 
-import orjson
 from msgspec import Struct
 
+from weft import exact_json
 from weft.model import Request, Text, is_system
 from weft.store import Store, ThreadRecord
 from weft.thread import PREFIXES, child_key, find_session, safe_name
@@ -127,8 +127,8 @@ def read_title_answer(text: str) -> str | None:
     title: object = text
     if 0 <= start < end:
         try:
-            title = cast(dict[str, Any], orjson.loads(text[start : end + 1])).get("title")
-        except orjson.JSONDecodeError:
+            title = cast(dict[str, Any], exact_json.loads(text[start : end + 1])).get("title")
+        except exact_json.JSONDecodeError:
             return None
     if not isinstance(title, str) or not title.strip():
         return None
@@ -169,8 +169,8 @@ def _read_user_session(request: Request) -> str | None:
     if match := _SESSION.search(user):
         return match[1]
     try:
-        session = cast(dict[str, Any], orjson.loads(user)).get("session_id")
-    except (orjson.JSONDecodeError, AttributeError):
+        session = cast(dict[str, Any], exact_json.loads(user)).get("session_id")
+    except (exact_json.JSONDecodeError, AttributeError):
         return None
     return session if isinstance(session, str) else None
 

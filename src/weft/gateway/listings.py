@@ -9,9 +9,9 @@ import asyncio
 from time import monotonic
 from typing import Any, cast
 
-import orjson
 from msgspec import Struct
 
+from weft import exact_json
 from weft.client import GATEWAY_RETRY, HttpClient, Provider, read_all
 from weft.codec import CODECS
 from weft.errors import UpstreamError
@@ -87,14 +87,14 @@ async def _list_models(http_client: HttpClient, provider: Provider) -> ModelList
             try:
                 if reply.status != 200:
                     return ModelListing(provider.name, configured, f"it answered {reply.status}")
-                listing: Any = orjson.loads(await read_all(reply))
+                listing: Any = exact_json.loads(await read_all(reply))
             finally:
                 reply.close()
     except TimeoutError:
         return ModelListing(provider.name, configured, f"no answer within {LISTING_SECONDS:.0f} s")
     except UpstreamError as error:
         return ModelListing(provider.name, configured, str(error))
-    except orjson.JSONDecodeError:
+    except exact_json.JSONDecodeError:
         return ModelListing(provider.name, configured, "its list is not JSON")
     names = [*configured, *_read_names(listing, form.list_member, form.name_member)]
     if not names:

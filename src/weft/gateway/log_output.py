@@ -17,8 +17,7 @@ from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
 
-import orjson
-
+from weft import exact_json
 from weft.printable import clean_text
 
 QUEUE_BYTES = 4 * 1024 * 1024
@@ -92,7 +91,7 @@ class LogOutput(io.TextIOBase):
             why = "the log was not read fast enough"
             line = {"at": at, "outcome": "log_dropped", "lines": self._unreported, "error": why}
             self._unreported = 0
-            self._append(orjson.dumps(line) + b"\n")
+            self._append(exact_json.dumps(line) + b"\n")
 
     def _run(self) -> None:
         while True:

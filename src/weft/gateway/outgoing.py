@@ -8,9 +8,9 @@ than the connection, are forwarded unchanged.
 
 from collections.abc import Mapping
 
-import orjson
 from msgspec import Struct, structs
 
+from weft import exact_json
 from weft.client import OFFLINE, Provider, Route, is_secret
 from weft.codec import (
     CODECS,
@@ -19,7 +19,6 @@ from weft.codec import (
     RenamedTools,
     Target,
     edit_json,
-    parsed,
     refuse_system_media,
     write_request,
 )
@@ -199,7 +198,7 @@ def rewrite_body(
     has_rules = target is not None and rules_may_apply(codec, body.request, target)
     if model is None and not has_rules:
         return body.bytes, ()
-    raw: JsonObject = orjson.loads(body.bytes) if body.raw is None else body.raw
+    raw: JsonObject = exact_json.loads(body.bytes) if body.raw is None else body.raw
     changed, losses = raw, ()
     if target is not None and has_rules:
         changed, losses = _add_marks(codec, body, target) or _apply_rules(codec, body, raw, target)
@@ -234,7 +233,7 @@ def _apply_rules(
             codec.decode_request(raw, body.address.model) if body.raw is None else body.request
         )
         written = write_request(
-            own_request, codec, structs.replace(target, embed=parsed, enforce=True)
+            own_request, codec, structs.replace(target, embed=exact_json.loads, enforce=True)
         )
     except Refused:
         return raw, ()

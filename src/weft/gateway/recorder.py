@@ -32,8 +32,8 @@ from threading import Condition, Lock, Thread
 from typing import Any, Generic, Literal, TypeVar, cast
 
 import msgspec
-import orjson
 
+from weft import exact_json
 from weft.errors import JournalError, StoreError
 from weft.history import chain_messages, index_new_commits
 from weft.ids import Id
@@ -770,7 +770,9 @@ class ExchangeRecorder:
             self.lost += 1
         line = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": "recording"}
         with suppress(OSError):
-            sys.stderr.write(orjson.dumps({**line, "state": state, "why": reason}).decode() + "\n")
+            sys.stderr.write(
+                exact_json.dumps({**line, "state": state, "why": reason}).decode() + "\n"
+            )
 
 
 def _last_chain(scope: str, messages: tuple[Message, ...]) -> bytes | None:

@@ -47,12 +47,12 @@ The API answers the questions of runs and gives them hints:
 import asyncio
 from functools import partial
 
-import orjson
 from msgspec import structs
 from starlette.concurrency import run_in_threadpool
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from weft import exact_json
 from weft.errors import Refused, WeftError
 from weft.model import JsonObject
 
@@ -172,7 +172,7 @@ class Connection:
                 frame = await self._outgoing.get()
                 if self._socket.application_state is not WebSocketState.CONNECTED:
                     return
-                await self._socket.send_text(orjson.dumps(frame).decode())
+                await self._socket.send_text(exact_json.dumps(frame).decode())
             await self._socket.close(TRY_AGAIN)
         except (WebSocketDisconnect, RuntimeError):
             return

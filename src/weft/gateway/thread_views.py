@@ -15,9 +15,9 @@ from threading import Lock
 from typing import Any
 
 import msgspec
-import orjson
 from msgspec import Struct
 
+from weft import exact_json
 from weft.agent import MessageCounts
 from weft.history import (
     Count,
@@ -469,8 +469,8 @@ def part_json(block: Block) -> list[JsonObject]:
 def read_input(arguments: str) -> Any:
     """The arguments of a call as an object; as text if they are not JSON."""
     try:
-        return orjson.loads(arguments or "{}")
-    except orjson.JSONDecodeError:
+        return exact_json.loads(arguments or "{}")
+    except exact_json.JSONDecodeError:
         return arguments
 
 

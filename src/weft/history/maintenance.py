@@ -46,6 +46,7 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import Struct
 
+from weft import exact_json
 from weft.errors import Damaged, StoreError
 from weft.ids import Id, object_id
 from weft.lazy import lazy_pattern
@@ -542,10 +543,10 @@ def erase(data: bytes, text: str) -> bytes:
     may_contain = escaped in data or text.encode() in data or b"\\" in data
     if not may_contain and not any(part.encode() in data for part in base64_parts):
         return data
-    value = msgspec.json.decode(data)
+    value = exact_json.loads(data)
     cleaned = _cleaned(value, text, _spellings(text), base64_parts)
     # Decoding keeps the order of members, which is the canonical one.
-    return data if cleaned == value else msgspec.json.encode(cleaned)
+    return data if cleaned == value else exact_json.encode(cleaned)
 
 
 def _spellings(text: str) -> list[str]:

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, takewhile
 from typing import Literal, NamedTuple
 
-import msgspec
 from msgspec import Struct, structs
 
+from weft import exact_json
 from weft.ids import Id, canonical, canonical_arguments, object_id
 from weft.lazy import lazy_pattern
 from weft.model import (
@@ -266,7 +266,7 @@ def tools_digest(tools: Sequence[Tool]) -> bytes:
     if not tools:
         return b""
     meaning = [(t.name, t.description, t.parameters, t.kind, t.namespace) for t in tools]
-    return object_id("tools", msgspec.json.encode(meaning))
+    return object_id("tools", exact_json.encode(meaning))
 
 
 def match_key(message: Message) -> Id:

@@ -29,12 +29,13 @@ log: compile, merge and undo do not see them.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Struct, structs
 
+from weft import exact_json
 from weft.errors import Damaged, WrongValue
 from weft.ids import Id, object_id
 from weft.model import (
@@ -195,14 +196,12 @@ STOP_REASON = "stop"
 """The metadata key for why an answer ended, unless it ended normally (`Stop.abnormal_reason`)."""
 
 _SECONDS_MEMBER = b'"seconds"'
-_usage_decoder = msgspec.json.Decoder(TimedUsage)
+_decode_usage = exact_json.decoder(TimedUsage)
 _STOP_MEMBER = f'"{STOP_REASON}"'.encode()
-_body_decoder = msgspec.json.Decoder(Body)
-_message_decoder = msgspec.json.Decoder(Message)
-_any_decoder = msgspec.json.Decoder()
-_encoder = msgspec.json.Encoder(order="sorted")
+_decode_body: Callable[[bytes], Body] = exact_json.decoder(Body)
+_decode_message: Callable[[bytes], Message] = exact_json.decoder(Message)
 PLAIN_BODIES = {
-    _encoder.encode(body): body
+    exact_json.encode_sorted(body): body
     for note in (None, True)
     for body in (Body(Append(), note), Body(Append("instruction"), note))
 }
@@ -212,13 +211,13 @@ these, so they are looked up instead of decoded."""
 
 def encode_entry(message: Message) -> tuple[Id, bytes]:
     """An entry's id and bytes."""
-    data = _encoder.encode(message)
+    data = exact_json.encode_sorted(message)
     return object_id("entry", data), data
 
 
 def encode_body(body: Body) -> bytes:
     """A body as it is stored and hashed."""
-    return _encoder.encode(_in_written_order(body))
+    return exact_json.encode_sorted(_in_written_order(body))
 
 
 def same_setup(one: Setup | None, other: Setup | None) -> bool:
@@ -257,13 +256,13 @@ def _ordered_setup(setup: Setup) -> Setup:
 
 def _as_written(value: Any) -> Any:
     """A JSON value as its own text; msgspec puts `Raw` into the output byte by byte."""
-    return None if value is None else msgspec.Raw(msgspec.json.encode(value))
+    return None if value is None else msgspec.Raw(exact_json.encode(value))
 
 
 def decode_entry(data: bytes, id: Id | None = None) -> Message:
     """Decode a message; raises `Damaged` with the entry's id if the bytes are not a message."""
     try:
-        return _message_decoder.decode(data)
+        return _decode_message(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
         name = "an entry" if id is None else f"entry {id.hex()}"
         raise Damaged(f"{name} cannot be decoded as a message: {error}") from None
@@ -299,7 +298,7 @@ def decode_body_data(data: bytes) -> Body:
     if plain is not None:
         return plain
     try:
-        return _body_decoder.decode(data)
+        return _decode_body(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
         raise Damaged(f"cannot be decoded: {error}") from None
 
@@ -326,7 +325,7 @@ def read_times(usage: bytes | None) -> tuple[float | None, float | None]:
     """The seconds until an answer began and until it was complete, from its stored usage."""
     if usage is None or _SECONDS_MEMBER not in usage:
         return None, None
-    timed = _usage_decoder.decode(usage)
+    timed = _decode_usage(usage)
     return timed.first_token, timed.seconds
 
 
@@ -335,8 +334,8 @@ def encode_commit(
 ) -> tuple[CommitRecord, tuple[tuple[Id, bytes], ...]]:
     """The commit, without its match key (`chain`), and its entries."""
     body = Body(draft.op, draft.note, draft.metadata, draft.generation_config)
-    data = _encode_checked(body, "commit", _body_decoder)
-    usage = None if draft.usage is None else _encode_checked(draft.usage, "usage", _any_decoder)
+    data = _encode_checked(body, "commit", _decode_body)
+    usage = None if draft.usage is None else _encode_checked(draft.usage, "usage", exact_json.loads)
     entries = tuple([_encode_entry_checked(message) for message in draft.messages])
     ids = tuple([id for id, _ in entries])
     record = CommitRecord(
@@ -352,15 +351,15 @@ def encode_commit(
 
 
 def _encode_entry_checked(message: Message) -> tuple[Id, bytes]:
-    data = _encode_checked(message, "message", _message_decoder)
+    data = _encode_checked(message, "message", _decode_message)
     return object_id("entry", data), data
 
 
-def _encode_checked(value: Any, field: str, decoder: msgspec.json.Decoder[Any]) -> bytes:
+def _encode_checked(value: Any, field: str, decode: Callable[[bytes], Any]) -> bytes:
     """A value as JSON; raises `WrongValue` with the path of a part that JSON cannot represent."""
     try:
-        data = encode_body(value) if isinstance(value, Body) else _encoder.encode(value)
-        if data in PLAIN_BODIES or decoder.decode(data) == value:
+        data = encode_body(value) if isinstance(value, Body) else exact_json.encode_sorted(value)
+        if data in PLAIN_BODIES or decode(data) == value:
             return data
     except msgspec.ValidationError as error:
         raise WrongValue(field, f"is not valid: {error}") from None
@@ -374,7 +373,7 @@ def _encode_checked(value: Any, field: str, decoder: msgspec.json.Decoder[Any]) 
 def commit_id(kind: str, parents: tuple[Id, ...], entries: tuple[Id, ...], data: bytes) -> Id:
     """The id of a commit whose body has these bytes."""
     hashed = HashedCommit(msgspec.Raw(data), entries, kind, parents)
-    return object_id("commit", _encoder.encode(hashed))
+    return object_id("commit", exact_json.encode_sorted(hashed))
 
 
 def count_entries(op: Op) -> int:
@@ -408,10 +407,16 @@ BYTES_TYPES = (bytes, bytearray, memoryview)
 def check_json(field: str, value: Any) -> None:
     """Raise `WrongValue` with the path of the first value that JSON cannot represent."""
     try:
-        plain = msgspec.to_builtins(value, builtin_types=BYTES_TYPES)
+        plain = msgspec.to_builtins(value, builtin_types=BYTES_TYPES, enc_hook=_float_of)
     except (TypeError, UnicodeError, RecursionError) as error:
         raise WrongValue(field, f"cannot be written as JSON: {error}") from None
     _check_value(field, plain)
+
+
+def _float_of(value: Any) -> float:
+    if isinstance(value, exact_json.Number):
+        return float(value)
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
 
 
 def _check_value(field: str, value: Any) -> None:
@@ -466,7 +471,7 @@ class AttemptBody(Struct, frozen=True, omit_defaults=True):
     usage: Usage | None = None
 
 
-_attempt_decoder = msgspec.json.Decoder(AttemptBody)
+_decode_attempt: Callable[[bytes], AttemptBody] = exact_json.decoder(AttemptBody)
 
 
 def has_content(message: Message) -> bool:
@@ -486,8 +491,8 @@ def has_content(message: Message) -> bool:
 def encode_attempt(commit: Id, body: AttemptBody, created: float) -> AttemptRecord:
     """The attempt ready to be stored; raises `WrongValue` if JSON cannot represent it."""
     try:
-        data = _encoder.encode(body)
-        _attempt_decoder.decode(data)
+        data = exact_json.encode_sorted(body)
+        _decode_attempt(data)
     except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError) as error:
         check_json("attempt", body)
         raise WrongValue("attempt", f"cannot be written as JSON: {error}") from None
@@ -498,7 +503,7 @@ def encode_attempt(commit: Id, body: AttemptBody, created: float) -> AttemptReco
 def decode_attempt(record: AttemptRecord) -> AttemptBody:
     """Decode an attempt; raises `Damaged` if its bytes are not one."""
     try:
-        return _attempt_decoder.decode(record.data)
+        return _decode_attempt(record.data)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
         name = f"an attempt at commit {record.commit.hex()}"
         raise Damaged(f"{name} cannot be decoded: {error}") from None
@@ -506,4 +511,4 @@ def decode_attempt(record: AttemptRecord) -> AttemptBody:
 
 def damaged_attempt(mark: str) -> bytes:
     """The body that `fsck --repair` writes over a damaged attempt."""
-    return _encoder.encode(AttemptBody(AttemptReason(mark, type="damaged")))
+    return exact_json.encode_sorted(AttemptBody(AttemptReason(mark, type="damaged")))

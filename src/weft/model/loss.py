@@ -322,6 +322,12 @@ LOSS_CODES: dict[str, LossCode] = {
     "arguments_wrapped": LossCode(
         "changed", "meaning", 'tool arguments, now {"_raw": ...}', "the text is not a JSON object"
     ),
+    "number_rounded": LossCode(
+        "changed",
+        "meaning",
+        "number {detail}",
+        "the body is a dict, and a float has fewer digits; bytes keep all of them",
+    ),
     "empty_arguments_added": LossCode(
         "added", "form", "empty tool arguments", "the target requires an object"
     ),

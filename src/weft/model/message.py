@@ -15,9 +15,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, cast
 
-import orjson
 from msgspec import Struct, structs
 
+from weft import exact_json
 from weft.lazy import lazy_pattern
 
 JsonObject = dict[str, Any]
@@ -307,10 +307,10 @@ def _main_argument(arguments: str) -> str:
         return patched[1]
     if len(arguments) > LONG_ARGUMENTS:
         match = _MAIN_ARGUMENT.search(arguments, 0, LONG_ARGUMENTS)
-        return "" if match is None else str(orjson.loads(match[1]))
+        return "" if match is None else str(exact_json.loads(match[1]))
     try:
-        value: Any = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
+        value: Any = exact_json.loads(arguments)
+    except exact_json.JSONDecodeError:
         return arguments
     if not isinstance(value, dict):
         return _argument_text(value)
@@ -330,7 +330,7 @@ def _argument_text(value: Any) -> str:
         return values[2] if is_shell and values[1].startswith("-") else " ".join(values)
     if isinstance(value, dict) or value is None:
         return ""
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    return value if isinstance(value, str) else exact_json.dumps(value).decode()
 
 
 def _text_with_results(message: Message) -> str:

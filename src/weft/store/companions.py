@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
-import orjson
+from weft import exact_json
 
 JOURNAL_SUFFIX = ".pending"
 SERVER_SUFFIX = ".server"
@@ -62,7 +62,7 @@ def announce_server(server_file: Path | None, url: str) -> Generator[None]:
 
     In a read-only folder nothing is written.
     """
-    body = orjson.dumps({"url": url, "pid": os.getpid()})
+    body = exact_json.dumps({"url": url, "pid": os.getpid()})
     if server_file is not None:
         with suppress(OSError):
             server_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,8 +81,8 @@ def read_server(server_file: Path) -> str | None:
     try:
         if server_file.stat().st_uid != os.getuid():
             return None
-        body: Any = orjson.loads(server_file.read_bytes())
-    except (OSError, orjson.JSONDecodeError):
+        body: Any = exact_json.loads(server_file.read_bytes())
+    except (OSError, exact_json.JSONDecodeError):
         return None
     url = cast(dict[str, Any], body).get("url") if isinstance(body, dict) else None
     return url if isinstance(url, str) else None

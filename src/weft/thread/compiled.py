@@ -18,9 +18,10 @@ from typing import Any, cast
 
 from msgspec import Struct, structs
 
+from weft import exact_json
 from weft.catalog import Model, load_catalog
 from weft.checked import checked_class
-from weft.codec import CODECS, SystemPolicy, Target, write_request
+from weft.codec import CODECS, SystemPolicy, Target, as_dict, write_request
 from weft.errors import ConfigError, Refused, ThreadError
 from weft.function_tools import FunctionTool, read_tool
 from weft.history import Count, Priority, Row, Setup, View, visible_rows
@@ -140,13 +141,14 @@ def write_params(
     )
     target = Target(catalog_model, recipe.system)
     request_body = write_request(request, CODECS[recipe.protocol], target)
-    body = {key: value for key, value in request_body.body.items() if value is not None}
+    written, rounded = as_dict(request_body.body)
+    body = {key: value for key, value in written.items() if value is not None}
     if recipe.protocol == GEMINI:
         body = _gemini_arguments(body, model)
     if model is None:
         body.pop("model", None)
     vendor_params = VendorParams(body)
-    vendor_params.losses = (*earlier_losses, *request_body.losses)
+    vendor_params.losses = (*earlier_losses, *request_body.losses, *rounded)
     vendor_params.recipe = recipe
     vendor_params.written = frozenset(vendor_params)
     return vendor_params
@@ -528,7 +530,7 @@ class CompiledContext:
 
     def to_gemini(self) -> dict[str, Any]:
         """`{"system_instruction": str | None, "contents": [...]}`."""
-        return CODECS[GEMINI].write_messages(self.sendable_to(GEMINI))
+        return as_dict(CODECS[GEMINI].write_messages(self.sendable_to(GEMINI)))[0]
 
     def to_text(self) -> str:
         """The conversation as text for people."""
@@ -587,7 +589,7 @@ class CompiledContext:
 
     def _write(self, protocol: str, rows: Sequence[Row]) -> Any:
         messages, _ = self._with_portable_summaries(protocol, readable_messages(rows))
-        return CODECS[protocol].write_messages(messages)
+        return exact_json.as_floats(CODECS[protocol].write_messages(messages))[0]
 
     def apply_recipe(self, recipe: Recipe) -> VendorParams:
         """Write the request that a recipe describes, from these messages."""

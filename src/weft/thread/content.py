@@ -12,6 +12,7 @@ from typing import Any, Literal, cast, get_args
 import msgspec
 from msgspec import Struct
 
+from weft import exact_json
 from weft.checked import checked_function
 from weft.errors import NotFound, ThreadError, WrongValue
 from weft.history import check_json
@@ -352,7 +353,7 @@ def _custom_text(content: CustomContent) -> str:
     if make_text is None:
         texts = (content.members.get(name) for name in TEXT_MEMBERS)
         text = next((text for text in texts if isinstance(text, str)), None)
-        return msgspec.json.encode(content.members).decode() if text is None else text
+        return exact_json.encode(content.members).decode() if text is None else text
     field = f"{content.type} content"
     try:
         text = make_text(dict(content.members))

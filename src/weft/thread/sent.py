@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import orjson
 from msgspec import Struct
 
+from weft import exact_json
 from weft.catalog import load_catalog
 from weft.errors import NotFound, ThreadError
 from weft.history import Append, decode_body
@@ -53,7 +53,7 @@ class Receipt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     extra: JsonObject = {}
 
     def to_dict(self) -> JsonObject:
-        return msgspec.to_builtins(self)
+        return exact_json.to_builtins(self)
 
 
 class Sent(Struct, frozen=True):
@@ -65,7 +65,7 @@ class Sent(Struct, frozen=True):
     def to_dict(self) -> JsonObject:
         """The receipt, and the body as JSON, or as text if it is not JSON."""
         try:
-            body = json.loads(self.body)  # unlike orjson, it reads numbers of any length
+            body = json.loads(self.body)  # for people: a client may have sent `NaN`
         except (ValueError, RecursionError):
             body = self.body.decode()
         return {"receipt": self.receipt.to_dict(), "body": body}
@@ -100,11 +100,11 @@ def _receipt_to_metadata(receipt: Receipt) -> JsonObject:
     Metadata is stored with sorted members, but the order of a schema's properties is part of the
     request. So tools and the caller's members are stored as JSON text.
     """
-    stored: JsonObject = msgspec.to_builtins(receipt)
+    stored: JsonObject = exact_json.to_builtins(receipt)
     if "tools" in stored["recipe"]:
-        stored["recipe"]["tools"] = orjson.dumps(stored["recipe"]["tools"]).decode()
+        stored["recipe"]["tools"] = exact_json.dumps(stored["recipe"]["tools"]).decode()
     if stored.get("extra"):
-        stored["extra"] = orjson.dumps(stored["extra"]).decode()
+        stored["extra"] = exact_json.dumps(stored["extra"]).decode()
     return stored
 
 
@@ -125,8 +125,8 @@ def _receipt_from_metadata(stored: Any) -> Receipt:
 
 def _parse_json(text: str) -> Any:
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
+        return exact_json.loads(text)
+    except exact_json.JSONDecodeError as error:
         raise ThreadError(f"its receipt is damaged: {error}") from None
 
 
@@ -135,7 +135,7 @@ def write_receipt(params: VendorParams) -> Receipt:
     if params.recipe is None:
         raise ThreadError("`sent` must come from to_*_params(), or be a SentRequest")
     extra = {key: value for key, value in params.items() if key not in params.written}
-    hash = hash_body(orjson.dumps({**params, **extra}))
+    hash = hash_body(exact_json.dumps({**params, **extra}))
     return Receipt(recipe=params.recipe, catalog=catalog_version(), hash=hash, extra=extra)
 
 
@@ -176,7 +176,7 @@ def _rebuild(handle: Handle, receipt: Receipt, compile: Callable[..., CompiledCo
         context = compile(recipe.head, last=recipe.last, reasoning=recipe.reasoning)
     except NotFound:
         raise ThreadError(f"its commit {(recipe.head or '')[:12]} is gone") from None
-    body = orjson.dumps({**context.apply_recipe(recipe), **receipt.extra})
+    body = exact_json.dumps({**context.apply_recipe(recipe), **receipt.extra})
     if hash_body(body) == receipt.hash:
         return Sent(body, receipt)
     head = None if recipe.head is None else bytes.fromhex(recipe.head)

@@ -22,6 +22,7 @@ from threading import Lock
 import msgspec
 from msgspec import Struct, structs
 
+from weft import exact_json
 from weft.errors import Damaged, ThreadError, WrongValue
 from weft.history import Series, decode_entry
 from weft.ids import Id, IdHasher, object_id
@@ -91,7 +92,7 @@ class SentBodyDelta(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
         Pieces are also useless without the bytes that they refer to.
         """
-        return msgspec.to_builtins(structs.replace(self, pieces=None, tools=None))
+        return exact_json.to_builtins(structs.replace(self, pieces=None, tools=None))
 
 
 class CachedBody(Struct, frozen=True):
@@ -366,7 +367,7 @@ def _assemble(ancestors: _Ancestors, delta: SentBodyDelta, bodies: SentBodyCache
 def sent_body_entries(delta: SentBodyDelta) -> tuple[Message, ...]:
     """The entries that store a delta with its answer."""
     delta_without_tools = structs.replace(delta, tools=None)
-    record = Message(ATTACHMENT, (Opaque(FORMAT, msgspec.to_builtins(delta_without_tools)),))
+    record = Message(ATTACHMENT, (Opaque(FORMAT, exact_json.to_builtins(delta_without_tools)),))
     if delta.tools is None:
         return (record,)
     return Message(ATTACHMENT, (Opaque(TOOLS_FORMAT, {"text": delta.tools}),)), record

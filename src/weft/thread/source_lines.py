@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec import Struct
 
+from weft import exact_json
 from weft.history import decode_entry
 from weft.ids import Id, object_id
 from weft.model import Message, Opaque, Redacted, Thinking
@@ -81,7 +82,7 @@ def write_echo(answer: Id, messages: Sequence[Message]) -> Message:
         if not isinstance(block, Thinking | Redacted)
     ]
     message = Message("assistant", tuple(blocks))
-    raw = {"answer": answer.hex(), "message": msgspec.to_builtins(message)}
+    raw = {"answer": answer.hex(), "message": exact_json.to_builtins(message)}
     return Message(ATTACHMENT, (Opaque(ECHO, raw),))
 
 

@@ -18,17 +18,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
-import orjson
-from orjson import dumps
-
+from weft import exact_json
 from weft.codec.base import (
     FOREIGN_FILE_ID,
     FOREIGN_THINKING,
     Losses,
+    RoundedNumber,
     Target,
     as_object,
     check_foreign_thinking,
     check_opaque,
+    report_rounded,
 )
 from weft.codec.calls import has_digest, report_empty_arguments, report_new_id, with_digest
 from weft.codec.media import (
@@ -53,6 +53,7 @@ from weft.codec.read import (
 )
 from weft.codec.repair import decode_texts, plain_texts, supported_result_parts
 from weft.errors import Refused
+from weft.exact_json import dumps
 from weft.model import (
     Audio,
     Block,
@@ -348,7 +349,7 @@ class Writer:
         self, target: Target | None, losses: Losses, native: bool, request: Request | None = None
     ) -> None:
         self.request = request
-        self.embed = target.embed if target is not None else orjson.loads
+        self.embed = target.embed if target is not None else exact_json.loads
         self.losses = losses
         self.native = native
 
@@ -401,6 +402,8 @@ class Writer:
         if start == "{":
             try:
                 return self.embed(text)
+            except RoundedNumber as rounded:
+                return report_rounded(rounded, (*position, "arguments"), self.losses)
             except ValueError:
                 pass
         self.losses.add((*position, "arguments"), "arguments_wrapped")

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
-from orjson import JSONEncodeError, dumps, loads
 
+from weft import exact_json
 from weft.codec.base import FOREIGN_THINKING, Losses, Target
 from weft.codec.fast_path import (
     Assistant,
@@ -29,6 +29,7 @@ from weft.codec.fast_path import (
     body_type,
     read_with,
 )
+from weft.exact_json import JSONEncodeError, dumps, loads
 from weft.model import JsonObject
 
 from .blocks import valid_id
@@ -90,13 +91,16 @@ OTHER_MEMBERS = frozenset({"container", "context_management", "inference_geo", "
 """Members of a request without a parameter in `FIELDS`. They are part of the setup."""
 
 decode = msgspec.json.Decoder(
-    body_type(UserTurn | AssistantTurn | SystemTurn, FIELDS.known | OTHER_MEMBERS)
+    body_type(UserTurn | AssistantTurn | SystemTurn, FIELDS.known | OTHER_MEMBERS),
+    float_hook=exact_json.read_float,
 ).decode
 
 
 def read(body: bytes | str) -> SimpleBody:
     """The body with its messages in the shared form. The member `system` stays in the setup."""
     simple = read_with(decode, body)
+    if exact_json.has_negative_zero(body):
+        raise NotSimple  # the typed decoder reads it as 0
     messages: list[Any] = []
     append = messages.append
     # The shapes that agents send most are read here; a call for each message would cost more than

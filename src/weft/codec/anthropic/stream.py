@@ -10,9 +10,9 @@ one is closed. A stream always begins with `message_start`, even if its source s
 
 from typing import Any, cast
 
-import orjson
 from msgspec import structs
 
+from weft import exact_json
 from weft.codec.base import Frame, Losses, as_object
 from weft.codec.calls import report_empty_arguments
 from weft.codec.errors import failed_stop
@@ -249,8 +249,8 @@ def _closed_block(block: JsonObject, arguments: str) -> Block:
         call = cast(ToolCall, decode_block(block))
         return ToolCall(call.id, call.name, arguments, ext=call.ext)
     try:
-        block["input"] = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
+        block["input"] = exact_json.loads(arguments)
+    except exact_json.JSONDecodeError:
         block["input"] = {"_raw": arguments}
     return decode_block(block)
 
@@ -431,7 +431,7 @@ class StreamEncoder:
         call = self._calls.get(index)
         if call is not None and text:
             call.has_text = True
-            text = orjson.dumps(text).decode()[1:-1] if call.custom else text
+            text = exact_json.dumps(text).decode()[1:-1] if call.custom else text
         return [_delta_frame(number, kind, text)]
 
     def _last_deltas(self, index: int, number: int, last: Block | None) -> list[Frame]:
@@ -504,7 +504,7 @@ DELTA_STARTS = {
 
 def _delta_frame(number: int, kind: str, text: str) -> Frame:
     # Formatted by hand: there is one frame per token.
-    quoted = orjson.dumps(text).decode()
+    quoted = exact_json.dumps(text).decode()
     return Frame(
         f'{{"type":"content_block_delta","index":{number},"delta":{DELTA_STARTS[kind]}{quoted}}}}}',
         "content_block_delta",

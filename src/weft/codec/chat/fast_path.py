@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from weft import exact_json
 from weft.codec.base import Losses, Target
 from weft.codec.fast_path import (
     Assistant,
@@ -43,7 +44,7 @@ def read(body: bytes | str) -> SimpleBody:
     for message in simple.messages:
         if type(message) not in SYSTEM_SHAPES:
             break
-        leading.append(msgspec.to_builtins(message))
+        leading.append(exact_json.to_builtins(message))
     simple.first_number = len(leading)
     del simple.messages[: simple.first_number]
     for number, message in enumerate(simple.messages, simple.first_number):

@@ -20,9 +20,9 @@ no `[DONE]`.
 
 from typing import Any, Literal, cast
 
-import orjson
 from msgspec import structs
 
+from weft import exact_json
 from weft.codec.base import Frame, Losses, as_object
 from weft.codec.lenient import arguments_text, optional_text, read_call_id, text_piece
 from weft.codec.openai import decode_error, encode_error
@@ -719,14 +719,14 @@ class StreamEncoder:
             self.losses.add("", "vendor_event_dropped", kind)
 
     def _chunk(self, delta: JsonObject, finish: str | None = None) -> Frame:
-        delta_json, reason = orjson.dumps(delta).decode(), orjson.dumps(finish).decode()
+        delta_json, reason = exact_json.dumps(delta).decode(), exact_json.dumps(finish).decode()
         return Frame(
             f'{self._chunk_start}{delta_json},"logprobs":null,"finish_reason":{reason}}}]}}'
         )
 
     def _make_chunk_start(self) -> str:
         """The beginning of every chunk. It is made once, because there is one chunk per token."""
-        envelope = orjson.dumps(self._envelope()).decode()[:-1]
+        envelope = exact_json.dumps(self._envelope()).decode()[:-1]
         return f'{envelope},"choices":[{{"index":{self._number},"delta":'
 
     def _envelope(self) -> JsonObject:

@@ -26,18 +26,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
-import orjson
 from msgspec import structs
-from orjson import dumps
 
+from weft import exact_json
 from weft.codec.base import (
     FOREIGN_FILE_ID,
     Losses,
+    RoundedNumber,
     Target,
     as_object,
     check_foreign_thinking,
     check_opaque,
     made_by,
+    report_rounded,
 )
 from weft.codec.media import media_type_of, report_detail, with_inferred_type, with_media_type
 from weft.codec.read import (
@@ -52,6 +53,7 @@ from weft.codec.read import (
 from weft.codec.repair import Turn, plain_texts, supported_result_parts
 from weft.codec.tools import flat_name
 from weft.errors import Refused
+from weft.exact_json import dumps
 from weft.model import (
     Audio,
     Block,
@@ -382,7 +384,7 @@ class Writer:
         native: bool = True,
     ) -> None:
         self.native = native
-        self.embed = target.embed if target is not None else orjson.loads
+        self.embed = target.embed if target is not None else exact_json.loads
         self.losses = losses
         self.calls = calls or {}
 
@@ -419,6 +421,8 @@ class Writer:
         if block.arguments.lstrip().startswith("{"):
             try:
                 return self.embed(block.arguments)
+            except RoundedNumber as rounded:
+                return report_rounded(rounded, (*position, "arguments"), self.losses)
             except ValueError:
                 pass
         self.losses.add((*position, "arguments"), "arguments_wrapped")
@@ -437,7 +441,7 @@ class Writer:
         if block.form == "null" and has_no_text:
             result["response"] = None
         elif block.form != "absent" or (block.content and not has_no_text):
-            result["response"] = self._response(block, notes.get("item"))
+            result["response"] = self._response(block, notes.get("item"), position)
         media = [part for part in block.content if isinstance(part, Media | Opaque)]
         if media:
             result["parts"] = [self.part(part, position) for part in media]
@@ -449,7 +453,7 @@ class Writer:
         call = self.calls.get(call_id)
         return None if call is None else call_name(call)
 
-    def _response(self, block: ToolResult, member: str | None) -> Any:
+    def _response(self, block: ToolResult, member: str | None, position: Position) -> Any:
         """The `response` for a result's text.
 
         `member` is the member that the text was in. If it is `""`, the text was the whole object,
@@ -463,6 +467,8 @@ class Writer:
             if text.startswith("{"):
                 try:
                     return self.embed(text)
+                except RoundedNumber as rounded:
+                    return report_rounded(rounded, position, self.losses)
                 except ValueError:
                     pass
         if block.is_error:

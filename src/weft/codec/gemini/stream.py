@@ -14,12 +14,12 @@ Every frame that the encoder writes is a complete response, too.
 """
 
 from msgspec import structs
-from orjson import dumps
 
 from weft.codec.base import Frame, Losses
 from weft.codec.reports import report_stop
 from weft.codec.stream import cut_off_error, json_frame, read_frame, unreadable_error
 from weft.errors import Refused
+from weft.exact_json import dumps
 from weft.model import (
     Alternative,
     ApiError,

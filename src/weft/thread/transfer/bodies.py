@@ -20,9 +20,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, cast
 
-import orjson
 from msgspec import Struct, structs
 
+from weft import exact_json
 from weft.catalog import load_catalog
 from weft.codec import CODECS, Target, thread_path, write_request
 from weft.errors import ThreadError, WeftError
@@ -139,9 +139,9 @@ DOCUMENT_STARTS = (b"<!", b"# ")
 def parse(data: bytes) -> Any:
     """The value of a JSON file, or the list of a JSON lines file; raises `ThreadError`."""
     try:
-        value = orjson.loads(data)
+        value = exact_json.loads(data)
         return [value] if _is_message(value) else value
-    except orjson.JSONDecodeError as error:
+    except exact_json.JSONDecodeError as error:
         return _parse_lines(data, error)
 
 
@@ -152,8 +152,8 @@ def _parse_lines(data: bytes, error: Exception) -> list[Any]:
         if not line.strip():
             continue
         try:
-            values.append(orjson.loads(line))
-        except orjson.JSONDecodeError:
+            values.append(exact_json.loads(line))
+        except exact_json.JSONDecodeError:
             if data.lstrip()[:2] in DOCUMENT_STARTS:
                 raise ThreadError(
                     "this is an HTML or Markdown document, which cannot be imported; "
@@ -374,7 +374,7 @@ def untouched_file(handle: Handle, format: str) -> bytes | None:
 
 def dump(value: object) -> bytes:
     """A value as indented JSON."""
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    return exact_json.dumps(value, option=exact_json.OPT_INDENT_2 | exact_json.OPT_APPEND_NEWLINE)
 
 
 def _find_source(handle: Handle) -> tuple[SourceLines | None, bool]:
@@ -442,7 +442,7 @@ def _dump_as_file(body: JsonObject, file: RequestFile) -> bytes:
         return dump(body)
     (items,) = body.values()
     if file.shape == "lines":
-        return b"".join(orjson.dumps(item) + b"\n" for item in items)
+        return b"".join(exact_json.dumps(item) + b"\n" for item in items)
     return dump(items)
 
 

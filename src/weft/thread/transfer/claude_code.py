@@ -35,9 +35,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 from uuid import UUID
 
-import orjson
 from msgspec import Struct, field
 
+from weft import exact_json
 from weft.codec import CODECS
 from weft.errors import WeftError
 from weft.ids import Id, object_id
@@ -303,7 +303,7 @@ def _decode_turns(
         except WeftError as error:
             remarks.append(Remark("unread", turn.first.number, str(error)))
             encoded = _message(turn.first)
-            text = Text(orjson.dumps(encoded["content"]).decode())
+            text = Text(exact_json.dumps(encoded["content"]).decode())
             responses[turn.key] = Response(Message(str(encoded["role"]), (text,)))
     return responses
 
@@ -635,7 +635,7 @@ class _Writer(Struct):
             self.valid_parents.discard(above)
         self.valid_parents.add(uuid)
         self.tip = uuid
-        return "".join(orjson.dumps(line).decode() + "\n" for line in (boundary, value) if line)
+        return "".join(exact_json.dumps(line).decode() + "\n" for line in (boundary, value) if line)
 
     def _common_members(self, parent: str | None, kind: str) -> JsonObject:
         """The members that all lines have."""
@@ -697,7 +697,7 @@ def _with_changes(text: str, value: JsonObject, changes: JsonObject) -> str:
     """The line with changed members; the same bytes if nothing changes."""
     if not changes:
         return text
-    return orjson.dumps({**value, **changes}).decode() + "\n"
+    return exact_json.dumps({**value, **changes}).decode() + "\n"
 
 
 def _parse_line(text: str) -> JsonObject | None:

@@ -22,8 +22,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import cast
 
-import orjson
-
+from weft import exact_json
 from weft.codec import CODECS
 from weft.errors import WeftError
 from weft.history import is_codex_context
@@ -338,7 +337,7 @@ def _session_meta(thread: str, pieces: Sequence[Piece], folder: str) -> list[str
 
 
 def _write_line(stamp: str, kind: str, payload: JsonObject) -> str:
-    return orjson.dumps({"timestamp": stamp, "type": kind, "payload": payload}).decode() + "\n"
+    return exact_json.dumps({"timestamp": stamp, "type": kind, "payload": payload}).decode() + "\n"
 
 
 def _write_compacted(summary: NewLine, before: Sequence[JsonObject]) -> str:
@@ -391,7 +390,7 @@ def rename_session(data: bytes, session: str) -> bytes:
             case {"type": "session_meta", "payload": {**payload}}:
                 ids = {name: session for name in ("id", "session_id") if name in payload}
                 renamed = {**line.value, "payload": {**payload, **ids}}
-                texts.append(orjson.dumps(renamed).decode() + "\n")
+                texts.append(exact_json.dumps(renamed).decode() + "\n")
             case _:
                 texts.append(line.text)
     return join_lines(texts)

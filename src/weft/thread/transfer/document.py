@@ -21,9 +21,9 @@ from datetime import UTC, datetime
 from html import escape
 from itertools import groupby
 
-import orjson
 from msgspec import Struct
 
+from weft import exact_json
 from weft.history import CLIENT_TEXT, TAG, Row, View
 from weft.ids import Id
 from weft.model import (
@@ -546,8 +546,10 @@ def _time(created: float) -> str:
 
 def _pretty(arguments: str) -> str:
     try:
-        return orjson.dumps(orjson.loads(arguments), option=orjson.OPT_INDENT_2).decode()
-    except orjson.JSONDecodeError:
+        return exact_json.dumps(
+            exact_json.loads(arguments), option=exact_json.OPT_INDENT_2
+        ).decode()
+    except exact_json.JSONDecodeError:
         return arguments
 
 

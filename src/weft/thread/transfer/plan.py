@@ -14,14 +14,13 @@ Invalid lines (a half-written last line, a blank line, plain text) are kept and 
 reader.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
-import orjson
 from msgspec import Struct, field
 
+from weft import exact_json
 from weft.history import Priority, Setup
 from weft.model import JsonObject, Message
 from weft.printable import encodable_json
@@ -59,10 +58,10 @@ def join_lines(texts: Iterable[str]) -> bytes:
 def read_object(raw: bytes) -> JsonObject | None:
     """The JSON object of a line; lone surrogates, which JSON allows, become U+FFFD."""
     try:
-        value: Any = orjson.loads(raw)
-    except orjson.JSONDecodeError:
+        value: Any = exact_json.loads(raw)
+    except exact_json.JSONDecodeError:
         try:
-            value = encodable_json(json.loads(raw))
+            value = encodable_json(exact_json.loads_leniently(raw))
         except ValueError:
             return None
     return cast(JsonObject, value) if isinstance(value, dict) else None
