@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Checks that an interpreter is new enough. If that of .venv is not, or is missing, .venv is replaced.
 FITS := -c "import sys; sys.exit(sys.version_info < (3, 11))"
 
-.PHONY: serve test check format torture e2e bench bench-gateway eval floway images reference clean
+.PHONY: serve test check format torture e2e bench bench-gateway eval floway images reference models clean
 
 serve: $(RUNS)
 	$(BIN)/weft serve $(ARGS)
@@ -55,6 +55,11 @@ eval: $(STAMP)
 
 reference: $(STAMP)
 	$(BIN)/python docs/reference/make.py
+
+# The prices and limits of models, from the newest genai-prices.
+models: $(STAMP)
+	$(BIN)/python -m pip install --quiet --upgrade genai-prices
+	$(BIN)/python tools/models.py $(ARGS)
 
 images: $(STAMP)
 	$(BIN)/python tests/browser.py

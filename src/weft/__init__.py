@@ -41,8 +41,11 @@ if TYPE_CHECKING:  # what a type checker sees; the table below is what runs
     from weft.catalog import (
         Catalog as Catalog,
         CatalogRow as CatalogRow,
+        DatedPrice as DatedPrice,
         Model as Model,
         Price as Price,
+        PriceTier as PriceTier,
+        PriceVariant as PriceVariant,
         add_models as add_models,
         load_catalog as load_catalog,
     )
@@ -254,6 +257,7 @@ _NAMES: dict[str, str] = {
     "CustomContent": "weft.thread",
     "Damaged": "weft.errors",
     "DialogueContent": "weft.thread",
+    "DatedPrice": "weft.catalog",
     "Diff": "weft.history",
     "DiffLine": "weft.history",
     "Draft": "weft.history",
@@ -295,6 +299,8 @@ _NAMES: dict[str, str] = {
     "Pin": "weft.compact",
     "Preview": "weft.thread",
     "Price": "weft.catalog",
+    "PriceTier": "weft.catalog",
+    "PriceVariant": "weft.catalog",
     "Provider": "weft.client",
     "RECALL_TOOL": "weft.compact",
     "Range": "weft.compact",

@@ -13,7 +13,7 @@ import pytest
 import weft
 from weft.cli import COMMANDS
 
-NOT_ON_STORES = {"translate", "serve", "run", "chat", "keys", "demo", "doctor"}
+NOT_ON_STORES = {"translate", "serve", "run", "chat", "keys", "demo", "doctor", "models"}
 EXIT_USAGE = 2
 MAKES_A_STORE = {"commit", "import"}
 ON_THREADS = sorted(set(COMMANDS) - NOT_ON_STORES)

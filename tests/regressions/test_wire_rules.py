@@ -131,7 +131,8 @@ def test_WF2_newer_and_unreadable_ids_keep_the_inline_message(model: str) -> Non
 def test_WF2_all_spellings_of_a_model_have_the_same_row(spelling: str) -> None:
     catalog = load_catalog()
     known, row = catalog.find("claude-opus-4-6"), catalog.find(spelling)
-    for name in ("vendor", "window", "output", "prefill", "thinking", "one_sampler", "price"):
+    # Not the price: Bedrock's regional endpoints cost a tenth more than the maker.
+    for name in ("vendor", "window", "output", "prefill", "thinking", "one_sampler"):
         assert getattr(row, name) == getattr(known, name), name
 
 

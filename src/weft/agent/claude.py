@@ -283,6 +283,8 @@ def _read_usage(message: JsonObject) -> UsageReport:
         _integer(usage.get("output_tokens")),
         cached=cache_read or None,
         written=cache_written or None,
+        written_1h=_integer(_object(usage.get("cache_creation")).get("ephemeral_1h_input_tokens"))
+        or None,
         reasoning=_integer(thinking) or None,
         window=max(windows, default=0) or None,
         cost=float(cost) if isinstance(cost, int | float) else None,

@@ -31,9 +31,9 @@ from uuid import uuid4
 
 from msgspec import Struct, field, structs
 
-from weft.catalog import Catalog, cost, load_catalog
+from weft.catalog import Catalog, Price, cost, load_catalog
 from weft.codec import CODECS
-from weft.errors import ThreadError
+from weft.errors import ConfigError, ThreadError
 from weft.history import split_typed
 from weft.model import JsonObject, Message, Text, ToolResult, is_system
 from weft.store import write_private
@@ -166,6 +166,11 @@ class ClaudeAgent:
         self._sessions = {} if sessions is None else sessions
         self._wait_recorded = wait_recorded
         self._catalog = catalog or load_catalog()
+        model = self.options.model
+        if self.options.cost_limit is not None and model is not None and not self._price(model):
+            raise ConfigError(
+                f"cost_limit: the catalogue has no price for {model!r}; add one to weft.toml"
+            )
         self._hints: deque[str] = deque()
         self._unconfirmed: list[str] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -381,17 +386,22 @@ class ClaudeAgent:
         model = self.options.model
         if not isinstance(event, UsageReport) or model is None:
             return event
-        price = self._catalog.find(model.rpartition("/")[2]).price
-        if price is None:  # Claude Code's own figure is right only for Claude models
-            return event if "claude" in model else structs.replace(event, cost=None)
+        price = self._price(model)
+        if price is None:
+            return structs.replace(event, cost=None)
         dollars = cost(
             price,
             input=event.input,
             output=event.output,
             cached=event.cached or 0,
             written=event.written or 0,
+            written_1h=event.written_1h or 0,
         )
         return structs.replace(event, cost=dollars)
+
+    def _price(self, model: str) -> Price | None:
+        """The price of a model; its name may begin with the name of an upstream."""
+        return self._catalog.find(model).price or self._catalog.find(model.rpartition("/")[2]).price
 
     async def _decide(self, name: str, input: JsonObject, context: Any) -> Any:
         """The SDK's callback before each call: a permission, or the user's answers to questions."""

@@ -52,6 +52,7 @@ class ToolEnd(Struct, frozen=True, gc=False, tag="tool_end"):
 class UsageReport(Struct, frozen=True, gc=False, tag="usage", omit_defaults=True):
     """Tokens of one answer as the model's server counted them; `input` includes the cached ones.
 
+    `written_1h` is the part of `written` that the cache keeps for an hour.
     `window` is the size of the model's window, if known; `cost` is in dollars, for the run so far.
     """
 
@@ -59,6 +60,7 @@ class UsageReport(Struct, frozen=True, gc=False, tag="usage", omit_defaults=True
     output: int
     cached: int | None = None
     written: int | None = None
+    written_1h: int | None = None
     reasoning: int | None = None
     window: int | None = None
     cost: float | None = None

@@ -32,7 +32,7 @@ from typing import Any, Literal, Protocol, Self, cast
 from msgspec import Struct, structs
 
 from weft import exact_json
-from weft.catalog import Catalog, Price, cost, load_catalog
+from weft.catalog import Catalog, Price, load_catalog
 from weft.checked import checked_class
 from weft.client import (
     AGENT_RETRY,
@@ -103,6 +103,7 @@ from weft.thread import (
     open as open_thread,
     read_attachments,
     timeout_answer,
+    usage_cost,
 )
 
 from .auto_compact import (
@@ -314,10 +315,7 @@ class RunState:
         input, output = usage.input or 0, usage.output or 0
         self._tokens += input + output
         if self._price is not None:
-            cached, written = usage.cached or 0, usage.written or 0
-            self._cost = (self._cost or 0.0) + cost(
-                self._price, input=input, output=output, cached=cached, written=written
-            )
+            self._cost = (self._cost or 0.0) + usage_cost(usage, self._price)
         return UsageReport(
             input,
             output,

@@ -597,7 +597,11 @@ def stats(thread: Thread, args: argparse.Namespace) -> None:
         print_json({**values, "usage": usage})
         return
     priorities = [f"{number} {name}" for name, number in values["priorities"].items()]
-    price = "" if usage["cost"] is None else f"${usage['cost']:.4f}"
+    price = "$?" if usage["cost"] is None else f"${usage['cost']:.4f}"
+    if usage["unpriced"]:
+        price += f"  ({usage['unpriced']} of {usage['answers']} answers have no price)"
+    if not usage["answers"]:
+        price = ""
     reported = {"answers": usage["answers"], "input": usage["input"], "output": usage["output"]}
     lines = {**values, "priorities": ", ".join(priorities), **reported, "cost": price}
     for name, value in lines.items():

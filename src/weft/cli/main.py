@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("weft.cli.run", "run a program whose model calls go through the gateway"),
     "resume": ("weft.cli.resume", "continue a recorded session in its client, from any commit"),
     "chat": ("weft.cli.chat", "chat with a model in the terminal"),
+    "models": ("weft.cli.models", "list the known models, with prices and limits"),
     "threads": ("weft.cli.inspect", "list the threads of a store"),
     "commit": ("weft.cli.record", "append a message to a thread"),
     "log": ("weft.cli.inspect", "list the commits of the branch, newest first"),

@@ -371,18 +371,23 @@ class _RowWriter:
             "fold": None if summary is None else self._fold(*summary),
             "created": None if facts is None else facts.created,
             "model": None if message.origin is None else message.origin.model,
-            "usage": self._usage(usage, message),
+            "usage": self._usage(usage, message, None if facts is None else facts.created),
             "seconds": None if usage is None or facts is None else _latency(facts),
             "first_token": None if facts is None else read_times(facts.usage)[0],
             "stop": None if facts is None else facts.stop,
             "notes": [] if row.id is None else self._thread.notes.get(row.id.hex(), ()),
         }
 
-    def _usage(self, usage: Usage | None, message: Message) -> JsonObject | None:
+    def _usage(
+        self, usage: Usage | None, message: Message, created: float | None
+    ) -> JsonObject | None:
         if usage is None:
             return None
-        model = "" if message.origin is None else message.origin.model or ""
-        price = price_usage(usage, model, self._catalog) if model else None
+        origin = message.origin
+        price = None
+        if origin is not None and origin.model:
+            upstream = origin.provider or ""
+            price = price_usage(usage, origin.model, self._catalog, upstream=upstream, at=created)
         return {
             "input": usage.input,
             "output": usage.output,

@@ -106,7 +106,7 @@ if TYPE_CHECKING:
         write_session,
     )
     from .undo import REF_OPERATIONS, Undone
-    from .usage import AnswerCost, UsageTotal, price_usage, read_costs, total_usage
+    from .usage import AnswerCost, UsageTotal, price_usage, read_costs, total_usage, usage_cost
 
 __getattr__ = lazy_names(
     __name__,
@@ -148,7 +148,7 @@ __getattr__ = lazy_names(
             "import_bytes read_origin write_session"
         ),
         "undo": "REF_OPERATIONS Undone",
-        "usage": "AnswerCost UsageTotal price_usage read_costs total_usage",
+        "usage": "AnswerCost UsageTotal price_usage read_costs total_usage usage_cost",
     },
 )
 
@@ -261,6 +261,7 @@ __all__ = [
     "total_usage",
     "undelete",
     "unregister_content_type",
+    "usage_cost",
     "with_portable_summaries",
     "write_echo",
     "write_session",

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from weft import exact_json
-from weft.catalog import load_catalog
+from weft.catalog import load_catalog, sources
 from weft.errors import NotFound, ThreadError
 from weft.history import Append, decode_body
 from weft.ids import object_id
@@ -196,4 +196,5 @@ def _rebuild(handle: Handle, receipt: Receipt, compile: Callable[..., CompiledCo
 
 def catalog_version() -> str:
     """A short hash of the model catalogue."""
-    return object_id("catalog", msgspec.json.encode(load_catalog().rows)).hex()[:12]
+    parts = (load_catalog().rows, sources())  # a longest answer may be written into a request
+    return object_id("catalog", msgspec.json.encode(parts)).hex()[:12]

@@ -12,15 +12,16 @@ report's ratio of real to estimated tokens. Reports come with answers, or from
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
 
-from weft.catalog import Catalog, cost, load_catalog
+from weft.catalog import Catalog, Price, cost, load_catalog
 from weft.errors import ThreadError
 from weft.history import View, decode_entries
 from weft.ids import Id
-from weft.model import Usage
+from weft.model import Origin, Usage
 from weft.store import Step, Store
 
 from .handle import Handle
@@ -79,18 +80,59 @@ def total_usage(costs: Iterable[AnswerCost]) -> UsageTotal:
     )
 
 
-def price_usage(usage: Usage, model: str, catalog: Catalog) -> float | None:
-    """The cost of an answer in dollars; None if the catalogue has no price for its model."""
-    price = catalog.find(model).price
-    if price is None:
-        return None
+def price_usage(
+    usage: Usage, model: str, catalog: Catalog, *, upstream: str = "", at: float | None = None
+) -> float | None:
+    """The cost of an answer in dollars; None if the catalogue has no price for its model.
+
+    `upstream` is the upstream that served it, `at` the time of the request (default: now).
+    """
+    price = catalog.find(model, upstream).price
+    return None if price is None else usage_cost(usage, price, at)
+
+
+def usage_cost(usage: Usage, price: Price, at: float | None = None) -> float:
+    """The cost of an answer in dollars, with what only the vendor's own record says (`raw`):
+
+    how much was written to the cache for an hour, web searches, and whether it was a batch, in fast
+    mode, or of a service tier that has prices of its own.
+    """
+    raw = usage.raw or {}
+    record: Mapping[str, Any] = raw.get("anthropic") or {}
+    lifetimes: object = record.get("cache_creation")
+    tools: object = record.get("server_tool_use")
     return cost(
         price,
         input=usage.input or 0,
         output=usage.output or 0,
         cached=usage.cached or 0,
         written=usage.written or 0,
+        written_1h=_count(lifetimes, "ephemeral_1h_input_tokens"),
+        searches=_count(tools, "web_search_requests"),
+        at=at,
+        when=_request_kind(raw) if price.variants else None,
     )
+
+
+def _count(record: object, name: str) -> int:
+    value = cast("Mapping[str, object]", record).get(name) if isinstance(record, Mapping) else None
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _request_kind(raw: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """How the request was processed, in the words of `weft.catalog.Price.variants`.
+
+    Anthropic reports a batch as a service tier, OpenAI and Anthropic report the tier and the speed.
+    """
+    kind: dict[str, str] = {}
+    for record in raw.values():
+        for name in ("service_tier", "speed"):
+            value = record.get(name)
+            if isinstance(value, str):
+                kind[name] = value
+    if kind.get("service_tier") == "batch":
+        kind["processing"] = "batch"
+    return kind
 
 
 def read_costs(
@@ -114,7 +156,7 @@ def read_costs(
         steps = (histories or {}).get(head) or store.walk(thread, head)
         turn: str | None = None
         searched = 0  # how many of the steps were searched for the user's messages
-        model = UNKNOWN
+        model, upstream = UNKNOWN, ""
         for index, step in enumerate(steps):
             commit = step.commit
             visited.add(commit.id)
@@ -122,12 +164,14 @@ def read_costs(
                 heads += [parent for parent in commit.parents[1:] if parent not in visited]
             if commit.usage is None:
                 continue
-            model = _model_of(step) or model
+            origin = _origin_of(step)
+            if origin is not None:
+                model, upstream = origin.model or model, origin.provider or ""
             if commit.id not in answers:
                 turn = _last_user_message(steps[searched : index + 1]) or turn
                 searched = index + 1
                 catalog = catalog or load_catalog()
-                answers[commit.id] = _answer_cost(step, turn, model, catalog)
+                answers[commit.id] = _answer_cost(step, turn, (model, upstream), catalog)
     return sorted(answers.values(), key=lambda answer: answer.created)
 
 
@@ -140,12 +184,16 @@ def _last_user_message(steps: Sequence[Step]) -> str | None:
     return None
 
 
-def _model_of(step: Step) -> str | None:
+def _origin_of(step: Step) -> Origin | None:
     origins = (message.origin for message in decode_entries(step))
-    return next((origin.model for origin in origins if origin is not None and origin.model), None)
+    return next((origin for origin in origins if origin is not None and origin.model), None)
 
 
-def _answer_cost(step: Step, turn: str | None, model: str, catalog: Catalog) -> AnswerCost:
+def _answer_cost(
+    step: Step, turn: str | None, served_by: tuple[str, str], catalog: Catalog
+) -> AnswerCost:
+    """`served_by` are the model and the upstream."""
+    model, upstream = served_by
     usage = msgspec.json.decode(step.commit.usage or b"{}", type=Usage)
     return AnswerCost(
         commit=step.commit.id.hex(),
@@ -156,7 +204,7 @@ def _answer_cost(step: Step, turn: str | None, model: str, catalog: Catalog) -> 
         output=usage.output or 0,
         cached=usage.cached or 0,
         written=usage.written or 0,
-        cost=price_usage(usage, model, catalog),
+        cost=price_usage(usage, model, catalog, upstream=upstream, at=step.commit.created),
     )
 
 

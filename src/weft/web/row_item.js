@@ -110,7 +110,7 @@ export class RowItem {
 			facts.push(el("a", link, el("time", { datetime: date.toISOString() }, label)));
 		}
 		if (model && row.role === "assistant") facts.push(el("span.tokens.model", model));
-		const price = usage?.cost ? `, ${dollars(usage.cost)}` : "";
+		const price = usage ? `, ${dollars(usage.cost)}` : "";
 		const first = row.first_token === null ? "" : ` (first token ${duration(row.first_token)})`;
 		const took = row.seconds === null ? "" : `, ${duration(row.seconds)}${first}`;
 		const end = row.stop ? `, ${row.stop}` : "";

@@ -72,11 +72,10 @@ function title(text) {
 
 function totalLine({ answers, input, output, cached, cost, unpriced }) {
 	const share = cached ? ` (${count(cached)} from the cache)` : "";
-	const missing =
-		unpriced && cost !== null ? ` ${plural(unpriced, "answer has", "answers have")} no price.` : "";
+	const missing = unpriced ? ` ${plural(unpriced, "answer has", "answers have")} no price.` : "";
 	return el(
 		"div",
-		el("p.big", cost === null ? "No price known" : dollars(cost)),
+		el("p.big", dollars(cost)),
 		el(
 			"p",
 			`${plural(answers, "answer")}: ${count(input)} tokens in${share}, ${count(output)} out.${missing}`,
@@ -84,9 +83,9 @@ function totalLine({ answers, input, output, cached, cost, unpriced }) {
 	);
 }
 
-/** "$0.0123": small amounts need more digits. */
+/** "$0.0123": small amounts need more digits. "$?" if no price is known. */
 export function dollars(cost) {
-	if (cost === null || cost === undefined) return "";
+	if (cost === null || cost === undefined) return "$?";
 	return `$${cost.toFixed(cost > 0 && cost < 1 ? 4 : 2)}`;
 }
 

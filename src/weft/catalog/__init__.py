@@ -1,9 +1,10 @@
 """Models as data: context windows, output limits, prices and capabilities.
 
-`catalog.toml` is read once by `load_catalog` and passed down as frozen values. A model name may
-have any of the usual spellings; the row with the longest matching pattern wins. Missing fields have
-defaults, so an unknown model works too. User rows (`[[model]]` in `weft.toml`, `add_models` in
-Python) win over the shipped ones.
+Capabilities come from `catalog.toml`, by patterns of names; the row with the longest matching
+pattern wins. Prices, windows and output limits come from `models.json`, by exact names (`known`),
+because a relative's price would be wrong. Missing fields have defaults, so an unknown model works
+too, without a price. A name may have any of the usual spellings (`names`). User rows (`[[model]]`
+in `weft.toml`, `add_models` in Python) win over both.
 """
 
 import os
@@ -17,59 +18,17 @@ from msgspec import Meta, Struct, ValidationError, convert, field
 from weft.errors import ConfigError
 from weft.lazy import lazy_pattern
 
-# Normalises model names: clouds and aggregators spell a vendor's model names differently.
-#
-#     us.anthropic.claude-opus-4-6-v1:0     Amazon Bedrock, with or without the region
-#     claude-opus-4-6@20250805              Google Vertex
-#     anthropic/claude-opus-4.6             OpenRouter
-#     claude-opus-4.6, claude-4.6-opus      GitHub Copilot, Cursor
-#     models/gemini-2.5-pro                 Google's own resource names
-#
-# https://docs.aws.amazon.com/bedrock/latest/userguide/models-supported.html
-# https://docs.cloud.google.com/vertex-ai/generative-ai/docs/partner-models/claude
-# https://openrouter.ai/docs/api/reference/overview
-
-Version = tuple[int, int]
-
-_BEDROCK = lazy_pattern(r"(?:[a-z-]+\.)*anthropic\.(?=claude)")
-_FINE_TUNED = lazy_pattern(r"ft:([^:]+)")
-_BEDROCK_REVISION = lazy_pattern(r"-v\d+$")
-_VERSION_WITH_V = lazy_pattern(r"claude-v(?=\d)")
-_VERSION_FIRST = lazy_pattern(r"claude-(\d{1,2}(?:-\d{1,2})?)-([a-z]+)(?=-|$)")
-_VERSION = lazy_pattern(r"claude-(?:[a-z]+-)?(\d{1,2})(?:-(\d{1,2}))?(?=-|$)")
-_BELOW_VERSION = lazy_pattern(r"(\d{1,2})(?:\.(\d{1,2}))?")
-
-FAMILY_FIRST = 4
-"""From this version on, Anthropic writes the family first: `claude-opus-4`, but `claude-3-opus`."""
-
-
-def plain_name(name: str) -> str:
-    """The name as the model's vendor writes it, without region, revision, date suffix or prefix.
-
-    The version of a Claude model has hyphens, not dots: `claude-opus-4-6`.
-    """
-    plain = name.rpartition("/")[2].lower()
-    fine_tuned = _FINE_TUNED.match(plain)
-    if fine_tuned is not None:
-        return fine_tuned[1]
-    plain = _BEDROCK.sub("", plain, count=1)
-    plain = plain.partition("@")[0].partition(":")[0]
-    if not plain.startswith("claude"):
-        return plain
-    plain = _VERSION_WITH_V.sub("claude-", plain.replace(".", "-"), count=1)
-    plain = _BEDROCK_REVISION.sub("", plain)
-    version_first = _VERSION_FIRST.match(plain)
-    if version_first is not None:
-        version, family = version_first.groups()
-        if int(version.partition("-")[0]) >= FAMILY_FIRST:
-            plain = f"claude-{family}-{version}{plain[version_first.end() :]}"
-    return plain
-
-
-def version_of(plain: str) -> Version | None:
-    """The version in the plain name of a Claude model, or `None`."""
-    version = _VERSION.match(plain)
-    return None if version is None else (int(version[1]), int(version[2] or 0))
+from .known import (
+    LARGE_WINDOW,
+    KnownModel,
+    Sources,
+    find_known,
+    known_models,
+    sources,
+    split_version,
+)
+from .names import LARGE_WINDOW_SUFFIX, Version, plain_name, version_of
+from .prices import DatedPrice, Price, PriceTier, PriceVariant, cost
 
 
 def read_version(value: Any, where: str) -> Version | None:
@@ -82,38 +41,14 @@ def read_version(value: Any, where: str) -> Version | None:
     return int(version[1]), int(version[2] or 0)
 
 
+_BELOW_VERSION = lazy_pattern(r"(\d{1,2})(?:\.(\d{1,2}))?")
+
 SHIPPED = os.path.join(os.path.dirname(__file__), "catalog.toml")
 DEFAULT_OUTPUT = 8192
 DEFAULT_WINDOW = 128_000
 CACHE_SIZE = 1000  # names
 
 Tokens = Annotated[int, Meta(gt=0)]
-
-
-class Price(Struct, frozen=True, kw_only=True):
-    """Dollars per million tokens.
-
-    `cached` is the price of input that is read from the prompt cache, `written` of input that is
-    written to it. If one is `None`, such input costs as much as other input.
-    """
-
-    input: float
-    output: float
-    cached: float | None = None
-    written: float | None = None
-
-
-def cost(price: Price, *, input: int, output: int, cached: int = 0, written: int = 0) -> float:
-    """The cost of an answer in dollars.
-
-    `input` counts all input, as `Usage` does. The tokens that were read from the cache (`cached`)
-    or written to it (`written`) are subtracted from it, so that no token is charged twice.
-    """
-    uncached = max(0, input - cached - written)
-    cached_price = price.input if price.cached is None else price.cached
-    written_price = price.input if price.written is None else price.written
-    input_cost = uncached * price.input + cached * cached_price + written * written_price
-    return (input_cost + output * price.output) / 1_000_000
 
 
 class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -249,7 +184,8 @@ class Catalog(Struct, frozen=True):
         if vendor is None:
             if len(self.vendors) >= CACHE_SIZE:
                 self.vendors.clear()
-            vendor = self.vendors[name] = str(self._fields((name,), "").get("vendor", ""))
+            fields = self._fields((name,), "") | self._fields((name,), "", own=True)
+            vendor = self.vendors[name] = str(fields.get("vendor", ""))
         return vendor
 
     def with_models(self, *rows: Mapping[str, Any]) -> "Catalog":
@@ -258,14 +194,32 @@ class Catalog(Struct, frozen=True):
 
     def _look_up(self, name: str, upstream: str) -> Model:
         names = (name, plain_name(name))
-        return convert({**self._fields(names, upstream), "name": name}, Model)
+        shipped, own = self._fields(names, upstream), self._fields(names, upstream, own=True)
+        return convert({**shipped, **_known_fields(name, upstream), **own, "name": name}, Model)
 
-    def _fields(self, names: Sequence[str], upstream: str) -> dict[str, Any]:
+    def _fields(self, names: Sequence[str], upstream: str, *, own: bool = False) -> dict[str, Any]:
+        """The fields of the shipped rows, or of the user's (`own`)."""
         fields: dict[str, Any] = {}
         for row in sorted(self.rows, key=lambda row: row.rank):
-            if row.applies(names, upstream):
+            if row.own is own and row.applies(names, upstream):
                 fields.update(row.fields)
         return fields
+
+
+def _known_fields(name: str, upstream: str) -> dict[str, Any]:
+    """The price and limits of a model that the data has under exactly that name."""
+    known = find_known(name, upstream)
+    if known is None:
+        return {}
+    fields: dict[str, Any] = {"price": known.price}
+    window = known.window or 0
+    if name.endswith(LARGE_WINDOW_SUFFIX):
+        window = max(window, LARGE_WINDOW)
+    if window:
+        fields["window"] = window
+    if known.output is not None:
+        fields["output"] = known.output
+    return fields
 
 
 _added: tuple[CatalogRow, ...] = ()
@@ -356,3 +310,27 @@ def _shipped() -> tuple[CatalogRow, ...]:
 def _read(path: str | os.PathLike[str]) -> str:
     with open(path, encoding="utf-8") as file:
         return file.read()
+
+
+__all__ = [
+    "Catalog",
+    "CatalogRow",
+    "DatedPrice",
+    "KnownModel",
+    "Model",
+    "Price",
+    "PriceTier",
+    "PriceVariant",
+    "Sources",
+    "add_models",
+    "cost",
+    "find_known",
+    "known_models",
+    "load_catalog",
+    "plain_name",
+    "read_rows",
+    "read_tables",
+    "sources",
+    "split_version",
+    "version_of",
+]
