@@ -49,6 +49,7 @@ TABLES = ("index_segment", "index_block", "index_commit", "index_pending")
 OLD_INDEX = (
     *(f"DROP TABLE {table}" for table in TABLES),
     "CREATE TABLE fulltext (text TEXT)",  # what it held does not matter: it is made anew
+    "ALTER TABLE thread DROP COLUMN agent",
     "UPDATE indexed SET last = 99",
 )
 UNLINKED = ("DROP TABLE link", "DROP INDEX ref_target", UNBATCHED, *UNDESCRIBED)

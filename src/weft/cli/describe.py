@@ -23,15 +23,25 @@ ROLE_WIDTH = 9
 DATE_FROM_WIDTH = 60
 """How wide a screen must be to have room for a date."""
 
+REVERTED = "(reverted) "
+
 MARKS = {"pinned": "pin", "skip": "skip", "important": "important", "normal": "unmark"}
 PLAIN_TYPES = frozenset({"dialogue", "tool_io"})
 """Content types that add nothing to the role."""
 
 
 def describe(
-    thread: Thread, info: CommitInfo, screen: Screen = PLAIN, used_columns: int = 0
+    thread: Thread,
+    info: CommitInfo,
+    screen: Screen = PLAIN,
+    used_columns: int = 0,
+    *,
+    is_reverted: bool = False,
 ) -> str:
-    """A commit in one line that fits the screen beside `used_columns` columns."""
+    """A commit in one line that fits the screen beside `used_columns` columns.
+
+    A commit that was reverted says so.
+    """
     if screen.width is None and not screen.colour:  # a pipe, which may get thousands of lines
         message = info.plain_message
         block = message.blocks[0] if message is not None and len(message.blocks) == 1 else None
@@ -41,8 +51,12 @@ def describe(
         else:
             subject, text = summarise(thread, info)
             text = screen.fit(text)
+        if is_reverted:
+            text = REVERTED + text
         return f"{info.id[:ID_LENGTH]} {subject.ljust(ROLE_WIDTH)} {text}".rstrip()
     subject, text = summarise(thread, info)
+    if is_reverted:
+        text = REVERTED + text
     subject = screen.name(subject)
     date = ""
     if screen.width is not None and screen.width - used_columns >= DATE_FROM_WIDTH:
@@ -84,12 +98,18 @@ def group_attempts(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
 
 
 def commit_json(
-    thread: Thread, info: CommitInfo, attempts: Mapping[str, list[Attempt]]
+    thread: Thread,
+    info: CommitInfo,
+    attempts: Mapping[str, list[Attempt]],
+    is_reverted: bool = False,
 ) -> dict[str, Any]:
-    """A commit as JSON, with its line in the log and with its attempts if it has any."""
+    """A commit as JSON, with its line in the log and with its attempts if it has any.
+
+    A reverted commit has `"reverted": true`.
+    """
     subject, text = summarise(thread, info)
     rows = [attempt.to_dict() for attempt in attempts.get(info.id, ())]
-    line = {"speaker": subject, "preview": text}
+    line = {"speaker": subject, "preview": text} | ({"reverted": True} if is_reverted else {})
     return info.to_dict() | line | ({"attempts": rows} if rows else {})
 
 

@@ -24,10 +24,13 @@ from weft.model import Message, ToolCall, ToolResult, display_text, speaker, thi
 from weft.store import Store, ThreadRecord, open_store
 from weft.thread import (
     ROLES,
+    ChainLink,
     CommitInfo,
     CompiledContext,
     Hit,
+    RevertedCommits,
     Thread,
+    find_reverted,
     read_attempt,
     read_title,
     search as search_store,
@@ -222,12 +225,19 @@ def log(thread: Thread, args: argparse.Namespace) -> None:
         log_graph(thread, args)
         return
     attempts = group_attempts(thread.attempts())
+    reverted = RevertedCommits()
     if args.json:
-        print_json([commit_json(thread, info, attempts) for info in thread.log(args.limit)])
+        print_json(
+            [
+                commit_json(thread, info, attempts, reverted.check(info.id, info.reverts))
+                for info in thread.log(args.limit)
+            ]
+        )
         return
     lines: list[str] = []
     for info in thread.iter_log(args.limit):
-        lines.append(describe(thread, info, args.screen))
+        is_reverted = reverted.check(info.id, info.reverts)
+        lines.append(describe(thread, info, args.screen, is_reverted=is_reverted))
         if attempts:
             lines += [describe_attempt(each, args.screen) for each in attempts.get(info.id, ())]
         if len(lines) >= LOG_BATCH:
@@ -249,6 +259,7 @@ class GraphLine(Struct, frozen=True):
 def log_graph(thread: Thread, args: argparse.Namespace) -> None:
     """Print every commit that a branch or tag reaches, with the graph."""
     refs = thread.store.refs(thread.name)
+    branches = read_branches(thread.store, thread.name)
     steps = read_reachable(thread.store, thread.name, refs.values(), args.limit)
     order = newest_first({id: (s.commit.created, s.commit.parents) for id, s in steps.items()})
     names = _ref_names(refs, thread.current)
@@ -258,11 +269,22 @@ def log_graph(thread: Thread, args: argparse.Namespace) -> None:
     ids = [line.commit for line in lines if line.commit is not None]
     stored = thread.store.attempts(thread.name, ids)
     attempts = group_attempts(map(read_attempt, stored))
+    infos = {id: thread.show(id.hex()) for id in ids}
+
+    def read_link(id: Id) -> ChainLink | None:
+        info = infos.get(id)
+        return (
+            None
+            if info is None
+            else ChainLink(next(iter(steps[id].commit.parents), None), info.reverts)
+        )
+
+    reverted = find_reverted(branches.values(), read_link)
     if args.json:
         print_json(
             [
                 {
-                    **commit_json(thread, thread.show(line.commit.hex()), attempts),
+                    **commit_json(thread, infos[line.commit], attempts, line.commit in reverted),
                     "refs": names.get(line.commit, []),
                 }
                 for line in lines
@@ -273,8 +295,8 @@ def log_graph(thread: Thread, args: argparse.Namespace) -> None:
     if not refs:
         print_empty("the thread has no commits: `weft commit TEXT` adds one")
     for line in lines:
-        info = None if line.commit is None else thread.show(line.commit.hex())
-        print(_graph_line(line, thread, info, names, args.screen))
+        info = None if line.commit is None else infos[line.commit]
+        print(_graph_line(line, thread, info, names, args.screen, line.commit in reverted))
         if info is None:
             continue
         for attempt in attempts.get(info.id, ()):
@@ -288,6 +310,7 @@ def _graph_line(
     info: CommitInfo | None,
     names: Mapping[Id, list[str]],
     screen: Screen,
+    is_reverted: bool,
 ) -> str:
     """A line of the graph with its colours, and with the refs and the text of its commit."""
     characters = "".join(
@@ -299,7 +322,7 @@ def _graph_line(
     refs = names.get(line.commit, [])
     label = screen.name(f"({', '.join(refs)}) ") if refs else ""
     used_columns = len(line.characters) + 1 + len(label)
-    text = describe(thread, info, screen, used_columns)
+    text = describe(thread, info, screen, used_columns, is_reverted=is_reverted)
     return f"{characters} {screen.paint(label.rstrip(), 'name')}{' ' if label else ''}{text}"
 
 

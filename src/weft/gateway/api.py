@@ -14,9 +14,11 @@ error into JSON.
                   &until=&quick=
     GET  /api/locate?thread=&branch=&row=     the last commit that still has a compacted message
     GET  /api/result?thread=&branch=&call=    the whole result of a tool call
-    GET  /api/composer?thread=&branch=&model= which model answers next, and how full its window is
+    GET  /api/composer?thread=&branch=&model= which model and agent answer next, and how full the
+                      &until=                 window is
     GET  /api/head?thread=&branch=            the newest commit, and how many threads there are
     GET  /api/log?thread=&branch=&limit=      commits, newest first
+                 &until=
     GET  /api/commit?thread=&branch=&id=      what one commit removed and added, and its pins
     GET  /api/graph?thread=&limit=            the commits of all branches and tags, newest first
     GET  /api/versions?thread=&branch=        messages that have other versions on other branches
@@ -34,6 +36,7 @@ error into JSON.
     POST /api/branch {name, at, before, text}, /api/merge {branch, name, answers, preview}
     POST /api/note {id, text}, /api/tag {name, at}, /api/untag {name}, /api/delete-branch {name}
     POST /api/cherry-pick {branch, id, answers, preview}, /api/undo {turn}, /api/redo {turn}
+    POST /api/agent {thread, agent}           which agent answers in the page (`weft serve --agent`)
     POST /api/rename {thread, name}, /api/delete {thread}, /api/undelete {thread}
     POST /api/render {text}
     GET  /api/questions, /api/permissions, POST /api/answer, /api/hint, /api/forget: what running

@@ -15,8 +15,9 @@ A graph may have many thousand commits, so each is a short list:
     [id, kind, lane, created, label, parents]
 
 `kind` is the role of an appended message, or else the kind of the commit. `parents` has one pair
-`[row, lane]` per parent: its position in the list, and the lane of the line that leads there. With
-`limit`, only the newest commits are sent, and `more` is true if there are others.
+`[row, lane]` per parent: its position in the list, and the lane of the line that leads there.
+`reverted` has the ids of commits that were reverted on every branch that has them. With `limit`,
+only the newest commits are sent, and `more` is true if there are others.
 
 The lines of a difference are `{kind, id, role, unchanged, before, after, words}`. A changed message
 has `words`: pieces `[sign, text]`, where the sign is `=` (on both sides), `-` (before) or `+`
@@ -56,7 +57,15 @@ from weft.history import (
 from weft.ids import Id
 from weft.model import JsonObject, Refusal, Text, ToolResult, texts
 from weft.store import Step
-from weft.thread import CommitInfo, MergePreview, Preview, Thread, open as open_thread
+from weft.thread import (
+    ChainLink,
+    CommitInfo,
+    MergePreview,
+    Preview,
+    Thread,
+    find_reverted,
+    open as open_thread,
+)
 
 from .api_call import DEFAULT_BRANCH, ApiCall, Handler
 from .thread_views import (
@@ -90,13 +99,21 @@ def show_graph(call: ApiCall) -> JsonObject:
     """The commits of all branches and tags, with their lanes."""
     record = call.thread_record()
     if record is None:
-        return {"commits": [], "more": False, "lanes": 0, "refs": {}, "branches": []}
+        return {
+            "commits": [],
+            "reverted": [],
+            "more": False,
+            "lanes": 0,
+            "refs": {},
+            "branches": [],
+        }
     store, name = call.store, record.name
     refs = store.refs(name)
     limit = call.number("limit")
     graph = _read_graph(call, name, refs.values(), limit)
     ordered = newest_first(_find_reachable(graph, refs.values()))[:limit]
     positions = {id: position for position, (id, _) in enumerate(ordered)}
+    reverted = _find_reverted(graph, read_branches(store, name).values())
     commits: list[list[Any]] = []
     lane_count = 0
     has_more = False
@@ -111,6 +128,7 @@ def show_graph(call: ApiCall) -> JsonObject:
         commits.append([placed.id.hex(), commit.kind, placed.lane, created, commit.label, parents])
     return {
         "commits": commits,
+        "reverted": [id.hex() for id in reverted if id in positions],
         "more": has_more,
         "lanes": lane_count,
         "refs": _refs_by_commit(refs),
@@ -126,8 +144,9 @@ def _read_graph(
     graph = dict(views.graph(thread)) if limit is None else {}
     for id, step in read_reachable(call.store, thread, heads, limit, known=graph).items():
         commit = step.commit
-        kind, label = describe_step(step)
-        graph[id] = GraphCommit(commit.created, commit.parents, kind, label)
+        info = CommitInfo(step, lambda _: 0)
+        kind, label = _describe(info)
+        graph[id] = GraphCommit(commit.created, commit.parents, kind, label, info.reverts)
     if limit is None:
         views.set_graph(thread, graph)
     return graph
@@ -146,6 +165,20 @@ def _find_reachable(
             reachable[id] = (commit.created, commit.parents)
             pending += commit.parents
     return reachable
+
+
+def _find_reverted(graph: Mapping[Id, GraphCommit], heads: Iterable[Id]) -> set[Id]:
+    """The commits that were reverted on every branch that has them."""
+    if all(commit.reverts is None for commit in graph.values()):
+        return set()
+
+    def read(id: Id) -> ChainLink | None:
+        commit = graph.get(id)
+        return (
+            None if commit is None else ChainLink(next(iter(commit.parents), None), commit.reverts)
+        )
+
+    return find_reverted(heads, read)
 
 
 class Version(Struct, frozen=True):
@@ -242,9 +275,9 @@ def _edited_row(step: Step | None) -> Id | None:
     return op.change[0].slot if isinstance(op, Rewrite) and op.change else None
 
 
-def describe_step(step: Step) -> tuple[str, str]:
+def _describe(info: CommitInfo) -> tuple[str, str]:
     """The kind of a commit in the graph, and its text on one line."""
-    kind, text = describe_commit(CommitInfo(step, lambda _: 0))
+    kind, text = describe_commit(info)
     return kind, excerpt(text, LABEL_LENGTH)
 
 

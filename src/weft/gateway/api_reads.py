@@ -18,7 +18,9 @@ from weft.model import JsonObject
 from weft.store import Step, Store, ThreadRecord
 from weft.thread import (
     AnswerCost,
+    CommitInfo,
     Hit,
+    RevertedCommits,
     Thread,
     excerpt,
     named_threads,
@@ -222,11 +224,12 @@ def _empty_thread(name: str) -> JsonObject:
 def show_composer(call: ApiCall) -> JsonObject:
     """The model that continues the thread, and how full its window is.
 
-    The field `model` asks about another model instead.
+    The field `model` asks about another model instead, and `until` about an earlier commit. `agent`
+    is who answers in the page: Weft's own agent, or the one that was chosen for the thread.
     """
     record = call.thread_record()
     thread = None if record is None else call.thread()
-    head = None if thread is None else call.store.read_ref(thread.name, thread.current)
+    head = None if thread is None else call.read_until(thread.name, thread.current)
     views = call.state.views
     view = ThreadView()
     if thread is not None:
@@ -238,6 +241,7 @@ def show_composer(call: ApiCall) -> JsonObject:
     return {
         "model": thread_choice.name,
         "problem": reason,
+        "agent": (record and record.agent) or OWN_AGENT,
         "context": views.context((head, model), lambda: context_json(call, thread, model, view)),
     }
 
@@ -256,19 +260,35 @@ def show_head(call: ApiCall) -> JsonObject:
 
 
 def show_log(call: ApiCall) -> JsonObject:
-    """The commits of a branch."""
-    if call.thread_record() is None:
-        return {"commits": []}
+    """The newest commits of a branch, or those up to `until`; `total` is how many there are."""
+    record = call.thread_record()
+    if record is None:
+        return {"commits": [], "total": 0}
     thread = call.thread()
-    infos = thread.log(limit=call.number("limit") or LOG_LIMIT)
+    head = call.read_until(record.name, thread.current)
+    if head is None:
+        return {"commits": [], "total": 0}
+    limit = call.number("limit") or LOG_LIMIT
+    steps = call.store.walk(record.name, head, limit=limit)
+    infos = [CommitInfo(step, lambda _: 0) for step in reversed(steps)]
     has_compactions = any(info.kind == "compact" for info in infos)
-    figures = _compaction_figures(call, thread) if has_compactions else {}
-    return {"commits": [commit_json(info, figures.get(bytes.fromhex(info.id))) for info in infos]}
+    figures = _compaction_figures(call, thread, head) if has_compactions else {}
+    reverted = RevertedCommits()
+    return {
+        "commits": [
+            commit_json(
+                info,
+                figures.get(bytes.fromhex(info.id)),
+                is_reverted=reverted.check(info.id, info.reverts),
+            )
+            for info in infos
+        ],
+        "total": call.store.read_depths(record.name, head, [head])[head],
+    }
 
 
-def _compaction_figures(call: ApiCall, thread: Thread) -> dict[Id, JsonObject]:
-    """The tokens before and after each compaction of the branch, by commit."""
-    head = call.store.read_ref(thread.name, thread.current)
+def _compaction_figures(call: ApiCall, thread: Thread, head: Id) -> dict[Id, JsonObject]:
+    """The tokens before and after each compaction up to the commit `head`, by commit."""
     views = call.state.views
     count = count_once(counter_for(TOKENIZER).message)
     summaries = views.read(call.store, thread.name, thread.current, head).summaries

@@ -21,6 +21,7 @@ from .api_call import ApiCall, AsyncHandler, Handler
 from .api_reads import TOKENIZER, read_steps
 from .auth import name_in_scope
 from .render import render
+from .run_planning import read_agent
 from .runs import RETRY, is_transient
 from .thread_views import Change, change_json, count_once, read_changes
 
@@ -157,6 +158,13 @@ def rename(call: ApiCall) -> JsonObject:
     return {"thread": name, "message": f"Renamed to {call.text('name')}."}
 
 
+def choose_agent(call: ApiCall) -> JsonObject:
+    """Store which agent answers in a thread in the page."""
+    thread, agent = call.thread(), read_agent(call)
+    call.store.describe_thread(thread.name, agent=agent)
+    return {"agent": agent, "message": "Chosen."}
+
+
 def delete(call: ApiCall) -> JsonObject:
     """Delete a thread and its children."""
     thread = _idle_thread(call)
@@ -204,6 +212,7 @@ WRITES: dict[str, Handler | AsyncHandler] = {
     "/api/undo": undo,
     "/api/redo": redo,
     "/api/rename": rename,
+    "/api/agent": choose_agent,
     "/api/delete": delete,
     "/api/undelete": undelete,
     "/api/render": render_text,

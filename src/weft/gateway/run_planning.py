@@ -115,6 +115,8 @@ def plan_run(call: ApiCall) -> Plan:
         usable_route(call.state, name) if agent == OWN_AGENT else find_model_route(call.state, name)
     )
     thread = writable_thread(call, is_retry=text is None)  # last: it creates a new thread
+    if call.text_or_none("agent") is not None:
+        call.store.describe_thread(thread.name, agent=agent)
     head = thread.compile().head
     spec = RunSpec(
         thread=thread.name,

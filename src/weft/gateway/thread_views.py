@@ -84,10 +84,11 @@ REWRITES = frozenset({"compact", "edit", "merge", "revert", "splice"})
 
 
 class Change(Struct, frozen=True):
-    """What one commit changed in the rows before it."""
+    """What one commit of this kind changed in the rows before it."""
 
     before: tuple[Row, ...]
     after: tuple[Row, ...]
+    kind: str = "compact"
 
     @property
     def removed(self) -> list[Row]:
@@ -126,6 +127,7 @@ class GraphCommit(Struct, frozen=True, gc=False):
     parents: tuple[Id, ...]
     kind: str
     label: str
+    reverts: str | None = None
 
 
 class CommitFacts(Struct, frozen=True, gc=False):
@@ -187,11 +189,8 @@ class ThreadView:
             after.view, pending = after.view.extend(pending), []
             old_rows = tuple(after.view.rows)
             after.view = after.view.extend([step])
-            change = Change(old_rows, tuple(after.view.rows))
-            if change.removed:
-                for row in change.added:
-                    if row.kind == SUMMARY and row.id is not None:
-                        after.summaries[row.id] = (step.commit.id, change)
+            change = Change(old_rows, tuple(after.view.rows), step.commit.kind)
+            add_summaries(after.summaries, step.commit.id, change)
         after.view = after.view.extend(pending)
         only_appends = all(step.commit.kind not in REWRITES for step in steps)
         start = self.view.length if only_appends else 0
@@ -368,20 +367,35 @@ def read_changes(steps: Iterable[Step]) -> tuple[View, dict[Id, Change]]:
         view, pending = view.extend(pending), []
         before = tuple(view.rows)
         view = view.extend([step])
-        changes[step.commit.id] = Change(before, tuple(view.rows))
+        changes[step.commit.id] = Change(before, tuple(view.rows), step.commit.kind)
     return view.extend(pending), changes
+
+
+def add_summaries(summaries: dict[Id, tuple[Id, Change]], commit: Id, change: Change) -> None:
+    """Note the commit that made each summary which a change added.
+
+    A revert makes no summary: it brings back one of an earlier commit.
+    """
+    if not change.removed or change.kind == "revert":
+        return
+    for row in change.added:
+        if row.kind != SUMMARY or row.id is None:
+            continue
+        if change.kind == "compact" or row.id not in summaries:
+            summaries[row.id] = (commit, change)
 
 
 def thread_json(view: View, changes: Mapping[Id, Change], count: Count, last: int) -> JsonObject:
     """The last rows, with hidden ones, and the number of tokens that a model would be sent."""
-    folds = {
-        row.id: fold_json(commit, change, count)
-        for commit, change in changes.items()
-        for row in change.added
-        if row.kind == SUMMARY and change.removed
-    }
+    summaries: dict[Id, tuple[Id, Change]] = {}
+    for commit, change in changes.items():
+        add_summaries(summaries, commit, change)
     rows = view.rows
-    last_rows = [{**row_json(row, count), "fold": folds.get(row.id)} for row in rows[-last:]]
+    last_rows: list[JsonObject] = []
+    for row in rows[-last:]:
+        summary = None if row.id is None else summaries.get(row.id)
+        fold = None if summary is None else fold_json(*summary, count)
+        last_rows.append({**row_json(row, count), "fold": fold})
     return {"rows": last_rows, "earlier": len(rows) - len(last_rows), "tokens": view.tokens(count)}
 
 
@@ -577,19 +591,25 @@ def describe_annotation(info: CommitInfo) -> str | None:
     return ANNOTATIONS.get(next(iter(info.marked.values())), "Marked a message")
 
 
-def commit_json(info: CommitInfo, compaction: JsonObject | None = None) -> JsonObject:
+def commit_json(
+    info: CommitInfo, compaction: JsonObject | None = None, *, is_reverted: bool = False
+) -> JsonObject:
     """One line of the log; a compaction has its tokens before and after."""
     note = describe_annotation(info)
     speaker_or_kind, label = describe_commit(info)
+    calls = (block for message in info.messages for block in message.blocks)
     return {
         "id": info.id,
         "parents": list(info.parents),
         "kind": info.kind,
+        "speaker": speaker_or_kind,
+        "calls": sum(isinstance(block, ToolCall) for block in calls),
         "message": info.message or note or excerpt(" ".join(map(message_text, info.messages))),
         "label": excerpt(f"{speaker_or_kind}: {label}" if info.kind == "append" else label),
         "created": info.created.timestamp(),
         "rewrites": info.kind in REWRITES,
-        "compaction": compaction,
+        "reverted": is_reverted,
+        "compaction": compaction if info.kind == "compact" else None,
     }
 
 

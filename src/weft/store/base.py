@@ -93,7 +93,7 @@ class ThreadRecord(Struct, frozen=True):
     `deleted` is the time of deletion; it is set only in lists of deleted threads. `parent` is the
     thread that this one belongs to, and `kind` what it is for: `agent` (a subagent), a client's
     side question (`title`, `topic` or `check`), or `child` (anything else). `title` is the title
-    that a client generated for its session.
+    that a client generated for its session. `agent` is the agent that was chosen in the page.
     """
 
     name: str
@@ -105,6 +105,7 @@ class ThreadRecord(Struct, frozen=True):
     parent: str | None = None
     kind: str | None = None
     title: str | None = None
+    agent: str | None = None
 
 
 def descendants(records: Iterable[ThreadRecord], name: str) -> list[str]:
@@ -276,8 +277,9 @@ class Store(Protocol):
         parent: str | None = None,
         kind: str | None = None,
         title: str | None = None,
+        agent: str | None = None,
     ) -> None:
-        """Set the parent, kind or title of a thread; `None` leaves a value unchanged.
+        """Set the parent, kind, title or agent of a thread; `None` leaves a value unchanged.
 
         Raises `StoreError` if there is no such thread, or no such parent.
         """

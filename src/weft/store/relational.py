@@ -63,7 +63,7 @@ LOG_ROWS = """SELECT c.id, c.depth, c.kind, c.created, c.data, e.data
     FROM commits c LEFT JOIN entry e ON e.key = c.entry"""
 NODES = """SELECT c.id, c.depth, p.id, s.id FROM commits c
     LEFT JOIN commits p ON p.key = c.parent LEFT JOIN commits s ON s.key = c.second"""
-THREADS = """t.name, t.head, t.checkpoints, t.scope, t.created, p.name, t.kind, t.title
+THREADS = """t.name, t.head, t.checkpoints, t.scope, t.created, p.name, t.kind, t.title, t.agent
     FROM thread t LEFT JOIN thread p ON p.key = t.parent"""
 LIVE = f"substr(t.name, 1, 1) <> '{DELETED}'"
 LINKED = """SELECT l.commit_key, t.key, l.key, t.name, c.id FROM link l
@@ -139,13 +139,14 @@ class SqlStore:
         parent: str | None = None,
         kind: str | None = None,
         title: str | None = None,
+        agent: str | None = None,
     ) -> None:
         with self._db.transaction(exclusive=False):
             parent_key = None if parent is None else self._thread_key(parent)
             self._db.write(
                 """UPDATE thread SET parent = coalesce(?, parent), kind = coalesce(?, kind),
-                title = coalesce(?, title) WHERE key = ?""",
-                (parent_key, kind, title, self._thread_key(name)),
+                title = coalesce(?, title), agent = coalesce(?, agent) WHERE key = ?""",
+                (parent_key, kind, title, agent, self._thread_key(name)),
             )
 
     def threads(self, *, deleted: bool = False) -> list[ThreadRecord]:
@@ -750,9 +751,9 @@ class SqlStore:
 
 
 def _to_thread_record(row: Sequence[Any]) -> ThreadRecord:
-    name, head, checkpoints, scope, created, parent, kind, title = row
+    name, head, checkpoints, scope, created, parent, kind, title, agent = row
     record = (name, head, bool(checkpoints), scope, created)
-    return ThreadRecord(*record, parent=parent, kind=kind, title=title)
+    return ThreadRecord(*record, parent=parent, kind=kind, title=title, agent=agent)
 
 
 def _to_node(row: SqlRow) -> Node:

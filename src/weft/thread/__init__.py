@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         unregister_content_type,
     )
     from .hooks import Budget, BudgetWarning, Hooks, HookWarning
-    from .info import CommitInfo, Imported, Remark, Stats
+    from .info import ChainLink, CommitInfo, Imported, Remark, RevertedCommits, Stats, find_reverted
     from .json_delta import common_prefix_length
     from .lineage import Blame, Version
     from .lookup import RECALL_TOKENS, ROLES, Hit, RecallPage, excerpt, named_threads
@@ -124,7 +124,7 @@ __getattr__ = lazy_names(
             "extract_text_from_content register_content_type unregister_content_type"
         ),
         "hooks": "Budget BudgetWarning HookWarning Hooks",
-        "info": "CommitInfo Imported Remark Stats",
+        "info": "ChainLink CommitInfo Imported Remark RevertedCommits Stats find_reverted",
         "json_delta": "common_prefix_length",
         "lineage": "Blame Version",
         "lookup": "RECALL_TOKENS ROLES Hit RecallPage excerpt named_threads",
@@ -174,6 +174,7 @@ __all__ = [
     "Blame",
     "Budget",
     "BudgetWarning",
+    "ChainLink",
     "CommitInfo",
     "CompactOptions",
     "CompiledContext",
@@ -197,6 +198,7 @@ __all__ = [
     "Receipt",
     "Recipe",
     "Remark",
+    "RevertedCommits",
     "Sent",
     "SentBodyCache",
     "SentBodyDelta",
@@ -227,6 +229,7 @@ __all__ = [
     "find_imported",
     "find_local_thread",
     "find_prefix",
+    "find_reverted",
     "find_session",
     "forget",
     "fsck",

@@ -1,6 +1,6 @@
 """Values that `Thread` methods return: `CommitInfo`, `Stats`, and the result of an import."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -98,6 +98,11 @@ class CommitInfo:
     @property
     def metadata(self) -> JsonObject:
         return self._decoded.metadata or {}
+
+    @property
+    def reverts(self) -> str | None:
+        """The id of the commit that it reverts, if it is a revert."""
+        return self.metadata.get("reverts") if self.kind == "revert" else None
 
     @property
     def generation_config(self) -> JsonObject | None:
@@ -285,6 +290,45 @@ class ListedCommit(CommitInfo):
             return super()._read_messages() if content is None else (decode_entry(content),)
         except Damaged:
             return super()._read_messages()  # raises it again, with the entry's id
+
+
+class RevertedCommits:
+    """Finds the reverted commits of a branch that is read from its newest commit on."""
+
+    def __init__(self) -> None:
+        self._reverted: set[str] = set()
+
+    def check(self, id: str, reverts: str | None) -> bool:
+        """Whether a later commit reverted this one; `reverts` is the commit that it reverts itself.
+
+        A revert that was itself reverted does not count.
+        """
+        is_reverted = id in self._reverted
+        if reverts is not None and not is_reverted:
+            self._reverted.add(reverts)
+        return is_reverted
+
+
+class ChainLink(msgspec.Struct, frozen=True, gc=False):
+    """The first parent of a commit, and the commit that it reverts."""
+
+    parent: Id | None
+    reverts: str | None = None
+
+
+def find_reverted(heads: Iterable[Id], read: Callable[[Id], ChainLink | None]) -> set[Id]:
+    """The commits that were reverted on every branch that has them.
+
+    `read` returns `None` for commits that do not matter, such as those that are too old.
+    """
+    reverted, valid = set[Id](), set[Id]()
+    for head in heads:
+        branch, id = RevertedCommits(), head
+        while id is not None and (link := read(id)) is not None:
+            is_reverted = branch.check(id.hex(), link.reverts)
+            (reverted if is_reverted else valid).add(id)
+            id = link.parent
+    return reverted - valid
 
 
 def read_info(step: Step, count: Count) -> CommitInfo:

@@ -1,55 +1,60 @@
 // Which agent answers: Weft's own, or one that the server was started with (`weft serve --agent`).
 //
-// The choice belongs to a thread and is kept in the browser. With one agent there is nothing to
-// choose, and nothing is shown.
+// The choice belongs to a thread, and the server keeps it. With one agent there is nothing to choose,
+// and nothing is shown.
 
 import { byId, el } from "./dom.js";
+import { post } from "./api.js";
 import { register } from "./commands.js";
+import { effect } from "./signals.js";
+import { state } from "./state.js";
+import { say } from "./toast.js";
 
-const CHOICE = "weft.agent:"; // + the thread's name: the agent chosen for it
 const OWN = "weft";
 const TITLES = { weft: "Weft's agent", claude: "Claude Code" };
 
 export class AgentChoice {
 	constructor() {
-		this.agents = [OWN];
-		this.thread = null;
+		this.chosen = new Map(); // by thread, until the server has stored the choice
+		effect(() => this.show());
 	}
 
-	/** Offer these agents. */
-	show(agents) {
-		this.agents = agents ?? [OWN];
-		if (this.agents.length < 2 || this.select) return;
-		const options = this.agents.map((name) => el("option", { value: name }, TITLES[name] ?? name));
-		this.select = el("select", { id: "agent", title: "Agent", "aria-label": "Agent" }, ...options);
-		this.select.addEventListener("change", () => this.choose());
-		byId("model").before(this.select);
-		register({ name: "agent.choose", title: "Choose an agent …", run: () => this.select.focus() });
-		this.at(this.thread);
+	show() {
+		const { agents, composer, thread } = state;
+		if (agents.length < 2) return;
+		this.select ??= this.make(agents);
+		if (composer && this.chosen.get(thread) === composer.agent) this.chosen.delete(thread);
+		const name = this.chosen.get(thread) ?? composer?.agent;
+		this.select.value = agents.includes(name) ? name : OWN;
 	}
 
-	/** Messages go to this thread from now on. */
-	at(thread) {
-		this.thread = thread;
-		if (!this.select) return;
-		const chosen = localStorage.getItem(CHOICE + thread);
-		this.select.value = this.agents.includes(chosen) ? chosen : OWN;
+	make(agents) {
+		const options = agents.map((name) => el("option", { value: name }, TITLES[name] ?? name));
+		const select = el("select", { id: "agent", title: "Agent", "aria-label": "Agent" }, ...options);
+		select.addEventListener("change", () => this.choose(select.value));
+		byId("model").before(select);
+		register({ name: "agent.choose", title: "Choose an agent …", run: () => select.focus() });
+		return select;
 	}
 
-	choose() {
-		localStorage.setItem(CHOICE + this.thread, this.select.value);
-	}
-
-	/** A renamed thread keeps its agent. */
-	move(old, name) {
-		const chosen = localStorage.getItem(CHOICE + old);
-		if (chosen) localStorage.setItem(CHOICE + name, chosen);
-		localStorage.removeItem(CHOICE + old);
+	/** A thread without a message does not exist yet: its first message brings the choice along. */
+	async choose(agent) {
+		const { thread, view } = state;
+		this.chosen.set(thread, agent);
+		if (view?.new) return;
+		try {
+			await post("/api/agent", { thread, agent });
+			if (thread === state.thread) state.composer = { ...state.composer, agent };
+			this.chosen.delete(thread);
+		} catch (error) {
+			this.chosen.delete(thread);
+			this.show();
+			say(error.message, true);
+		}
 	}
 
 	/** The members of a frame that name the agent. */
 	fields() {
-		const agent = this.select?.value ?? OWN;
-		return agent === OWN ? {} : { agent };
+		return this.select ? { agent: this.select.value } : {};
 	}
 }

@@ -6,16 +6,16 @@
 
 import { button, byId, el, refill } from "./dom.js";
 import { upload } from "./api.js";
+import { draftOf, saveDraft } from "./drafts.js";
+import { state } from "./state.js";
+import { say } from "./toast.js";
 
 const MEGABYTE = 1024 * 1024;
 const FILE_LIMIT = 20 * MEGABYTE;
 const FILES = 10;
 
 export class Attachments {
-	/** `say(text, isError)` shows one line. */
-	constructor({ say }) {
-		this.say = say;
-		this.files = []; // {name, size, upload?, failed?}
+	constructor() {
 		this.list = byId("attachments");
 		const input = byId("attach-input");
 		byId("attach").addEventListener("click", () => input.click());
@@ -57,12 +57,12 @@ export class Attachments {
 	async add(files) {
 		for (const file of [...files]) {
 			if (this.files.length >= FILES) {
-				this.say(`A message takes at most ${FILES} files.`, true);
+				say(`A message takes at most ${FILES} files.`, true);
 				return;
 			}
 			if (file.size > FILE_LIMIT) {
 				const size = fileSize(file.size);
-				this.say(`${file.name} is too large: ${size}. The limit is ${fileSize(FILE_LIMIT)}.`, true);
+				say(`${file.name} is too large: ${size}. The limit is ${fileSize(FILE_LIMIT)}.`, true);
 				continue;
 			}
 			await this.send(file);
@@ -70,16 +70,28 @@ export class Attachments {
 	}
 
 	async send(file) {
+		const { thread } = state;
 		const entry = { name: file.name || "pasted file", size: file.size };
-		this.files.push(entry);
-		this.show();
+		this.change(thread, (files) => [...files, entry]);
 		try {
-			entry.upload = await upload("/api/upload", { name: entry.name }, file);
+			const sent = await upload("/api/upload", { name: entry.name }, file);
+			this.change(thread, (files) => files.map((each) => (each === entry ? { ...entry, upload: sent } : each)));
 		} catch (error) {
-			this.files = this.files.filter((each) => each !== entry);
-			this.say(error.message, true);
+			this.change(thread, (files) => files.filter((each) => each !== entry));
+			say(error.message, true);
 		}
-		this.show();
+	}
+
+	/** The files of the open thread: {name, size, upload}; without `upload`, it is on its way. */
+	get files() {
+		return state.thread ? draftOf(state.thread).files : [];
+	}
+
+	change(thread, edit) {
+		const draft = draftOf(thread);
+		draft.files = edit(draft.files);
+		saveDraft(thread);
+		if (thread === state.thread) this.show();
 	}
 
 	get isUploading() {
@@ -91,14 +103,8 @@ export class Attachments {
 		return this.files.filter((entry) => entry.upload).map((entry) => entry.upload.id);
 	}
 
-	clear() {
-		this.files = [];
-		this.show();
-	}
-
 	remove(entry) {
-		this.files = this.files.filter((each) => each !== entry);
-		this.show();
+		this.change(state.thread, (files) => files.filter((each) => each !== entry));
 		byId("words").focus();
 	}
 

@@ -5,13 +5,14 @@ import { button, byId, count, el, plural } from "./dom.js";
 import { COMPACTED, finishedCards } from "./cards.js";
 import { RowItem, makePart } from "./row_item.js";
 import { RowList } from "./row_list.js";
+import { state } from "./state.js";
 
 const STOPPED = "stopped"; // the reason of an attempt that a person stopped
 const CLIENT_LEFT = 499; // the status of an attempt whose client closed the connection
 
 export class Chat {
 	/**
-	 * `actions`: {pin, skip, restore, permalink} for a row, {openFold} for a commit, {retry}.
+	 * `actions`: {pin, skip, restore, permalink} for a row, {openCommit} for a commit, {retry}.
 	 * `load(first, count)` reads rows; `address()` names the thread and branch.
 	 */
 	constructor({ table, actions, load, address }) {
@@ -26,18 +27,26 @@ export class Chat {
 		this.followEnd();
 	}
 
-	/** Keep the end in view while it grows, if the reader is there. */
+	/** Keep the end in view, if the reader is there: while an answer is written, when an image has
+	 *  loaded, and when the view gets smaller. A panel that the reader opens does not move. */
 	followEnd() {
 		const scroller = byId("scroll");
-		let isAtEnd = true;
-		scroller.addEventListener("scroll", () => (isAtEnd = this.atEnd()), { passive: true });
-		const follow = () => {
-			const { classList } = document.body;
-			if (isAtEnd && (classList.contains("running") || classList.contains("watching"))) {
-				scroller.scrollTop = scroller.scrollHeight;
-			}
+		this.isFollowing = true;
+		let last = 0;
+		const track = () => {
+			// What grows below the reader is no reason to stop: only scrolling up is.
+			if (this.atEnd()) this.isFollowing = true;
+			else if (scroller.scrollTop < last) this.isFollowing = false;
+			last = scroller.scrollTop;
 		};
-		new ResizeObserver(follow).observe(this.list);
+		const follow = () => {
+			if (this.isFollowing) scroller.scrollTop = scroller.scrollHeight;
+		};
+		const isGrowing = () => state.run !== null || document.body.classList.contains("watching");
+		scroller.addEventListener("scroll", track, { passive: true });
+		new ResizeObserver(() => isGrowing() && follow()).observe(this.list);
+		new ResizeObserver(follow).observe(scroller);
+		this.list.addEventListener("load", follow, { capture: true });
 	}
 
 	clear() {
@@ -276,6 +285,7 @@ export class Chat {
 	}
 
 	toEnd() {
+		this.isFollowing = true;
 		return this.rows.toEnd();
 	}
 
@@ -283,6 +293,7 @@ export class Chat {
 	reveal(id) {
 		const node = this.rows.find(id);
 		if (!node) return false;
+		this.isFollowing = false;
 		node.scrollIntoView({ block: "center" });
 		node.focus({ preventScroll: true });
 		return true;

@@ -8,7 +8,7 @@
 //       run: (page) => openDialog(page.thread),
 //     });
 //
-// `page` is what `setPage` was given: {thread, branch, branches, head, row, isRunning, go, refresh,
+// `page` is what `setPage` was given: {thread, branch, branches, head, row, isRunning, go, openHit,
 // change, say, annotate}. `row` is the id of the message that has, or last had, the focus.
 //
 // A shortcut is a key as `KeyboardEvent.key` names it, with `Mod+` (Ctrl, or Cmd on a Mac), `Alt+`

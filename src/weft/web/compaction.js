@@ -5,14 +5,15 @@
 import { byId, count, el, plural, refill } from "./dom.js";
 import { post } from "./api.js";
 import { reworded, rows } from "./history.js";
+import { state } from "./state.js";
+import { say } from "./toast.js";
 
 const WHOLE = "Older turns become a summary. Pinned messages and the latest turns stay as they are, and you can take it back at any time.";
 
 export class Compaction {
-	/** `page`: {thread, branch, change, say}; `model()` is the thread's model; `position(id)` where a row
-	 *  is; `mark(id)` highlights a row; `refresh()` and `done()` follow a compaction. */
-	constructor({ page, model, position, mark, refresh, done }) {
-		Object.assign(this, { page, model, position, mark, refresh, done, range: {}, start: null });
+	/** `page`: {thread, branch, change}; `position(id)` is where a row is; `mark(id)` highlights a row; `refresh()` and `done()` follow a compaction. */
+	constructor({ page, position, mark, refresh, done }) {
+		Object.assign(this, { page, position, mark, refresh, done, range: {}, start: null });
 		byId("compact").addEventListener("click", () => this.open({}));
 		byId("compact-again").addEventListener("click", () => this.preview());
 		byId("compact-commit").addEventListener("click", () => this.commit());
@@ -35,7 +36,7 @@ export class Compaction {
 	setStart(id) {
 		this.start = id;
 		this.mark(id);
-		if (id) this.page.say("The range starts here. Choose “Compact the range up to here” at its last message.");
+		if (id) say("The range starts here. Choose “Compact the range up to here” at its last message.");
 	}
 
 	openTo(row) {
@@ -53,7 +54,7 @@ export class Compaction {
 			? "The messages of the range become a summary in their place. Pinned messages stay, and a call stays with its result."
 			: WHOLE;
 		byId("compact-budget").hidden = isRange;
-		byId("compact-model").value ||= this.model();
+		byId("compact-model").value ||= state.model.trim();
 		this.show();
 	}
 
@@ -126,9 +127,9 @@ export class Compaction {
 		byId("compact-dialog").close();
 		const { by, ...options } = this.options();
 		this.setStart(null);
-		byId("compact").disabled = true; // until the thread is shown again
+		state.compacting = true;
 		const result = await this.page.change("/api/compact", options);
-		byId("compact").disabled = false;
+		state.compacting = false;
 		if (by === "model") await this.refresh();
 		if (!result) return;
 		byId("compact-text").value = "";

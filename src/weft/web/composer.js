@@ -1,4 +1,4 @@
-// The message box: which model answers, how full its window is, and sending.
+// The message box: which model answers, the draft of the open thread, and sending.
 //
 // A thread keeps its model: the box shows the one that answered last, unless the reader chose
 // another for this thread (kept in the browser until it has answered).
@@ -8,44 +8,60 @@ import { get } from "./api.js";
 import { AgentChoice } from "./agents.js";
 import { Attachments } from "./attachments.js";
 import { openDialog } from "./dialog.js";
+import { draftOf, forgetDraft, moveDraft, saveDraft } from "./drafts.js";
 import { rows } from "./history.js";
+import { effect, watch } from "./signals.js";
+import { shownPlace, state } from "./state.js";
+import { say } from "./toast.js";
 
 const OFFLINE = "weft-offline";
 const CHOICE = "weft.model:"; // + the thread's name: the model chosen for it
 const LAST = "weft.model"; // the model used last, for threads that have none yet
 
 export class Composer {
-	/** `send(frame)` returns false without a connection; `say(text, isError)` shows one line. */
-	constructor({ send, say }) {
+	/** `send(frame)` returns false without a connection. */
+	constructor({ send }) {
 		this.sendFrame = send;
-		this.say = say;
 		this.input = byId("words");
 		this.model = byId("model");
-		this.attachments = new Attachments({ say });
+		this.attachments = new Attachments();
 		this.agents = new AgentChoice();
-		this.pending = null;
 		this.question = null;
-		this.isRunning = false;
 		this.hasUpstreams = false;
 		this.isTyped = false; // the reader changed the model's name and has not left the box
 		this.asked = this.answered = 0; // a late answer must not replace that of a later question
 		this.addListeners();
+		watch(() => state.thread, () => this.open());
+		watch(() => state.updates, () => this.refresh());
+		watch(() => state.connected, (isOpen) => !isOpen && this.release());
+		effect(() => this.show());
+		effect(() => this.showRun());
+		effect(() => this.showQueue());
 	}
 
 	addListeners() {
 		byId("composer").addEventListener("submit", (event) => this.submit(event));
-		this.input.addEventListener("input", () => this.grow());
+		this.input.addEventListener("input", () => {
+			draftOf(state.thread).text = this.input.value;
+			saveDraft(state.thread);
+			this.grow();
+		});
 		this.input.addEventListener("keydown", (event) => {
 			if (event.key === "Enter" && !event.shiftKey && !event.isComposing) this.submit(event);
 		});
 		this.model.addEventListener("input", () => (this.isTyped = true));
 		this.model.addEventListener("change", () => this.choose());
+		byId("stop").addEventListener("click", () => this.sendFrame({ type: "interrupt" }));
+		addEventListener("storage", ({ key }) => {
+			const isOpen = forgetDraft(key) === state.thread; // another tab has changed it
+			if (isOpen && document.activeElement !== this.input) this.showDraft();
+		});
 	}
 
 	/** Load the list of models. The thread's own model may be missing from it. */
 	async loadModels() {
 		const { models, upstreams, agents } = await get("/api/models").catch(() => ({}));
-		this.agents.show(agents);
+		if (agents) state.agents = agents;
 		refill(byId("models"), ...(models ?? []).map((name) => el("option", { value: name })));
 		this.hasUpstreams = (upstreams ?? []).length > 0;
 		const failed = (upstreams ?? []).filter(({ error }) => error);
@@ -55,28 +71,33 @@ export class Composer {
 		await this.refresh();
 	}
 
-	/** Messages go to this thread from now on. `refresh` shows its model. */
-	at(thread, branch) {
-		const isOther = thread !== this.thread;
-		Object.assign(this, { thread, branch });
-		if (!isOther) return;
-		this.agents.at(thread);
-		this.shownThread = null;
+	/** Another thread is open: messages go there from now on. */
+	open() {
 		this.isTyped = false;
-		this.model.value = this.chosen(thread) ?? "";
+		this.shownThread = null;
+		state.model = this.model.value = this.chosen() ?? "";
+		this.showDraft();
 	}
 
-	/** Show a thread's model and window. */
-	show(view, thread, branch) {
-		const isOther = thread !== this.shownThread;
-		this.shownThread = thread;
-		const chosen = this.chosen(thread);
-		if (chosen && chosen === view.model) localStorage.removeItem(CHOICE + thread);
-		const own = view.model ? (view.problem ? "" : view.model) : this.fallback();
-		const isInside = document.activeElement === this.model && !isOther;
+	/** The text and the files that were not sent yet. */
+	showDraft() {
+		this.input.value = draftOf(state.thread).text;
+		this.attachments.show();
+		this.grow();
+	}
+
+	/** Show the model of the open thread. */
+	show() {
+		const { composer, thread } = state;
+		if (!composer) return;
+		const chosen = this.chosen();
+		if (chosen && chosen === composer.model) localStorage.removeItem(CHOICE + thread);
+		const own = composer.model ? (composer.problem ? "" : composer.model) : this.fallback();
+		const isInside = document.activeElement === this.model && this.shownThread === thread;
 		if (!isInside && !this.isTyped) this.model.value = chosen ?? own;
-		this.showProblem(view);
-		this.showContext(this.model.value ? view.context : { tokens: view.context.tokens });
+		this.shownThread = thread;
+		state.model = this.model.value;
+		this.showProblem(composer);
 	}
 
 	/** The model for a thread that has no answer yet. */
@@ -84,32 +105,31 @@ export class Composer {
 		return localStorage.getItem(LAST) ?? (this.hasUpstreams ? "" : OFFLINE);
 	}
 
-	/** The model that the reader chose for a thread; null if it is the thread's own. */
-	chosen(thread) {
-		return localStorage.getItem(CHOICE + thread);
+	/** The model that the reader chose for the open thread; null if it is the thread's own. */
+	chosen() {
+		return localStorage.getItem(CHOICE + state.thread);
 	}
 
-	/** A renamed thread keeps the reader's choice. */
-	moveChoice(old, name) {
-		const chosen = this.chosen(old);
+	/** A renamed thread keeps what the reader chose and wrote. */
+	rename(old, name) {
+		const chosen = localStorage.getItem(CHOICE + old);
 		if (chosen) localStorage.setItem(CHOICE + name, chosen);
 		localStorage.removeItem(CHOICE + old);
-		this.agents.move(old, name);
+		moveDraft(old, name);
 	}
 
 	choose() {
 		this.isTyped = false;
 		const name = this.model.value.trim();
-		if (name) localStorage.setItem(CHOICE + this.thread, name);
-		else localStorage.removeItem(CHOICE + this.thread);
+		if (name) localStorage.setItem(CHOICE + state.thread, name);
+		else localStorage.removeItem(CHOICE + state.thread);
 		this.refresh();
 	}
 
-	/** Ask the server again about the model in the box. */
+	/** Ask the server again: about the model in the box, and how full its window is. */
 	async refresh() {
-		if (!this.thread) return;
-		const { thread, branch } = this;
-		const query = { thread, branch, model: this.chosen(thread) };
+		if (!state.thread) return;
+		const query = { ...shownPlace(), model: this.chosen() };
 		const key = JSON.stringify(query);
 		if (this.asking === key) {
 			this.isStale = true; // something may have changed since: ask once more
@@ -118,43 +138,22 @@ export class Composer {
 		this.asking = key;
 		this.isStale = false;
 		const question = ++this.asked;
-		const state = await get("/api/composer", query).catch(() => null);
+		const answer = await get("/api/composer", query).catch(() => null);
 		if (this.asking === key) {
 			this.asking = null;
 			if (this.isStale) this.refresh();
 		}
-		if (!state || question < this.answered) return;
-		if (this.thread !== thread || this.branch !== branch) return;
+		if (!answer || question < this.answered) return;
+		if (JSON.stringify({ ...shownPlace(), model: this.chosen() }) !== key) return;
 		this.answered = question;
-		this.show(state, thread, branch);
+		state.composer = answer;
 	}
 
 	showProblem({ model, problem }) {
-		const context = this.chosen(this.thread) ? "" : `${model} answered last here. `;
+		const context = this.chosen() ? "" : `${model} answered last here. `;
 		const hint = problem && model ? `${context}Choose another model: ${problem}.` : "";
 		byId("model-problem").textContent = hint;
 		byId("model-problem").hidden = !hint;
-	}
-
-	/** How full the window is, and where compaction starts. */
-	showContext({ tokens, window, limit, source }) {
-		const share = window ? tokens / window : 0;
-		const gauge = byId("gauge");
-		gauge.value = Math.min(1, share);
-		gauge.classList.toggle("high", Boolean(limit) && tokens > limit);
-		byId("gauge-text").textContent = window
-			? `${count(tokens)} of ${count(window)} tokens`
-			: plural(tokens, "token");
-		gauge.title =
-			source === "reported"
-				? "As the model reported with its last answer, and an estimate of what came after"
-				: "An estimate of the messages and tools; the same count decides when compaction starts";
-		const mark = byId("gauge-mark");
-		mark.hidden = !limit;
-		byId("gauge-limit").textContent = limit ? `compacts above ${count(limit)}` : "";
-		if (!limit) return;
-		mark.style.left = `${(100 * limit) / window}%`;
-		mark.title = `Compaction starts at ${count(limit)} tokens`;
 	}
 
 	grow() {
@@ -165,9 +164,9 @@ export class Composer {
 		event?.preventDefault();
 		const text = this.input.value;
 		const { ids, isUploading } = this.attachments;
-		if (this.pending || this.isWaiting) return;
+		if (state.sending[state.thread] || this.isWaiting) return;
 		if (isUploading) {
-			this.say("A file is still being uploaded.", true);
+			say("A file is still being uploaded.", true);
 			return;
 		}
 		if (!text.trim() && !ids.length) return;
@@ -176,32 +175,32 @@ export class Composer {
 
 	/** Ask again for an answer to what is already in the thread. */
 	retry() {
-		if (!this.pending && !this.isRunning) this.start({ type: "retry" });
+		if (!state.sending[state.thread] && !state.run) this.start({ type: "retry" });
 	}
 
 	start(frame) {
-		if (!this.thread) return; // still loading
-		const model = this.model.value.trim() || this.runModel; // the thread may have no answer yet
-		if (!model && this.shownThread !== this.thread && !this.isWaiting) {
+		if (!state.thread || !state.branch) return; // still loading
+		const model = this.model.value.trim() || state.run?.model; // the thread may have no answer yet
+		if (!model && !state.composer && !this.isWaiting) {
 			this.waitForModel(frame);
 			return;
 		}
 		if (!model) {
-			this.say("Choose a model first.", true);
+			say("Choose a model first.", true);
 			this.model.focus();
 			return;
 		}
-		const place = { thread: this.thread, branch: this.branch };
-		this.request({ ...frame, ...place, model, ...this.agents.fields() });
+		const { thread, branch } = state;
+		this.request({ ...frame, thread, branch, model, ...this.agents.fields() });
 	}
 
 	/** The thread was opened a moment ago, and its model is not known yet. */
 	async waitForModel(frame) {
-		const { thread } = this;
+		const { thread } = state;
 		this.isWaiting = true; // a second Enter must not send the text twice
 		try {
 			await this.refresh();
-			if (this.thread === thread) this.start(frame);
+			if (state.thread === thread) this.start(frame);
 		} finally {
 			this.isWaiting = false;
 		}
@@ -211,41 +210,64 @@ export class Composer {
 		const request = crypto.randomUUID?.() ?? String(Math.random());
 		const pending = { ...frame, request };
 		if (!this.sendFrame(pending)) {
-			this.say("No connection yet: your text is still in the box.", true);
+			say("No connection yet: your text is still in the box.", true);
 			return;
 		}
-		this.pending = pending;
-		byId("send").disabled = true;
+		state.sending = { ...state.sending, [frame.thread]: pending };
+	}
+
+	/** What this tab has sent, and the server speaks about; null if it is of another tab. */
+	find({ request }) {
+		return Object.values(state.sending).find((each) => each.request === request) ?? null;
+	}
+
+	/** The server has taken what this tab sent; returns it. */
+	taken(answer) {
+		const frame = this.find(answer);
+		if (!frame) return null;
+		if (frame.type === "say") this.empty(frame);
+		this.release(frame.thread);
+		return frame;
 	}
 
 	/** The server has started the run: the text is in the thread now. */
-	began(request) {
-		if (!this.pending || this.pending.request !== request) return;
-		localStorage.setItem(LAST, this.pending.model);
-		if (this.pending.type === "say") this.empty();
-		this.release();
-	}
-
-	/** The text and its files were taken. */
-	empty() {
-		this.input.value = "";
-		this.attachments.clear();
-		this.grow();
+	began(frame) {
+		const sent = this.taken(frame);
+		if (sent) localStorage.setItem(LAST, sent.model);
 	}
 
 	/** A run is going on: the server sends the text when it has ended. */
-	queued({ request }) {
-		if (!this.pending || this.pending.request !== request) return;
-		this.empty();
-		this.release();
-		this.say("Queued. It is sent when the running answer has ended.");
+	queued(frame) {
+		if (this.taken(frame)) say("Queued. It is sent when the running answer has ended.");
+	}
+
+	/** The text and its files were taken; what was typed since stays. */
+	empty({ thread, text, attach = [] }) {
+		const draft = draftOf(thread);
+		if (draft.text.startsWith(text)) draft.text = draft.text.slice(text.length).trimStart();
+		else if (!text && !draft.text.trim()) draft.text = "";
+		draft.files = draft.files.filter(({ upload }) => !attach.includes(upload?.id));
+		saveDraft(thread);
+		if (thread === state.thread) this.showDraft();
+	}
+
+	/** The server refused a frame, or the connection was lost: the text stays in the box. */
+	release(thread = null) {
+		const { [thread]: _, ...others } = state.sending;
+		state.sending = thread === null ? {} : others;
+	}
+
+	/** Show whether a run of the open thread writes an answer. */
+	showRun() {
+		byId("send").disabled = Boolean(state.sending[state.thread]);
+		byId("send").hidden = state.run !== null;
+		byId("stop").hidden = state.run === null;
 	}
 
 	/** Show the queued texts. */
-	showQueue(texts) {
-		const entries = texts.map(({ id, text, hint }) => {
-			const send = (type) => () =>
-				this.sendFrame({ type, thread: this.thread, branch: this.branch, id });
+	showQueue() {
+		const entries = state.queue.map(({ id, text, hint }) => {
+			const send = (type) => () => this.sendFrame({ type, id });
 			const buttons = hint
 				? []
 				: [
@@ -262,24 +284,17 @@ export class Composer {
 		refill(byId("queue"), ...entries);
 	}
 
-	/** The server refused the frame, or the connection was lost: the text stays in the box. */
-	release() {
-		this.pending = null;
-		byId("send").disabled = false;
-	}
-
-	/** A run of this model writes an answer, or none does. */
-	running(isRunning, model = null) {
-		Object.assign(this, { isRunning, runModel: model });
-		byId("send").hidden = isRunning;
-		byId("stop").hidden = !isRunning;
-	}
-
 	// A run that would compact the thread: the reader decides first.
 
 	ask(question) {
-		if (!this.pending || question.request !== this.pending.request) return;
-		this.question = this.pending;
+		const frame = this.find(question);
+		if (!frame) return;
+		if (frame.thread !== state.thread) {
+			this.release(frame.thread);
+			say(`The message in ${frame.thread} was not sent: it would compact the thread.`, true);
+			return;
+		}
+		this.question = frame;
 		const { model, tokens, window, limit, after, messages, problem } = question;
 		const size =
 			`With this message the thread has about ${count(tokens)} tokens. ${model} has a window of ` +
@@ -307,13 +322,13 @@ export class Composer {
 	answer(compact) {
 		const frame = this.question;
 		this.question = null; // the dialog's `close` comes later
-		this.release();
+		this.release(frame?.thread);
 		if (frame) this.request({ ...frame, compact });
 	}
 
 	cancel() {
+		this.release(this.question.thread);
 		this.question = null;
-		this.release();
 		this.input.focus();
 	}
 }

@@ -6,6 +6,8 @@
 import { button, byId, clock, count, el, plural, reconcile, refill, svg } from "./dom.js";
 import { get } from "./api.js";
 import { grip } from "./merge.js";
+import { effect, watch } from "./signals.js";
+import { state } from "./state.js";
 
 const ROW = 30; // pixels at zoom 1
 const LANE = 16;
@@ -30,9 +32,10 @@ const KINDS = {
 const CHANGES = ["compact", "merge", "edit", "revert", "annotate", "note", "setup", "splice"];
 
 export class Graph {
-	/** `actions`: {read(commit)}; `commands(commit)` are the buttons for a commit: [{label, run}]. */
-	constructor({ actions, commands }) {
-		Object.assign(this, { actions, commands, zoom: 1, active: -1, reads: 0, all: [], rows: [], chunks: [] });
+	/** `read(id)` shows the thread as of a commit; `commands(commit)` are the buttons for a commit:
+	 *  [{label, run}]. */
+	constructor({ read, commands }) {
+		Object.assign(this, { read, commands, zoom: 1, active: -1, reads: 0, all: [], rows: [], chunks: [] });
 		this.items = new Map(); // the drawn rows by commit
 		this.scroller = byId("graph-scroll");
 		this.sizer = byId("graph-sizer");
@@ -42,6 +45,9 @@ export class Graph {
 		const kinds = Object.entries(KINDS).map(([value, label]) => el("option", { value }, label));
 		refill(byId("graph-kind"), ...kinds);
 		this.addListeners();
+		const key = () => state.tab === "graph" && state.thread && `${state.thread}\n${state.updates}`;
+		watch(key, (isShown) => isShown && this.load(state.thread));
+		effect(() => this.mark(state.at));
 	}
 
 	addListeners() {
@@ -97,12 +103,14 @@ export class Graph {
 	}
 
 	show(thread, data) {
-		const isOther = thread !== this.thread;
+		const isOther = Boolean(this.thread) && thread !== this.thread;
 		this.thread = thread;
 		this.refs = data.refs;
 		this.isPart = data.more;
+		const reverted = new Set(data.reverted);
 		this.all = data.commits.map(([id, kind, lane, created, label, parents], index) => ({
-			id, kind, lane, created, label, parents, index, refs: data.refs[id] ?? [],
+			id, kind: reverted.has(id) ? `reverted ${kind}` : kind, lane, created, label, parents, index,
+			refs: data.refs[id] ?? [],
 		}));
 		const chosen = isOther ? "" : byId("graph-branch").value;
 		refill(
@@ -113,6 +121,7 @@ export class Graph {
 		byId("graph-branch").value = data.branches.includes(chosen) ? chosen : "";
 		if (isOther) {
 			byId("graph-text").value = byId("graph-kind").value = "";
+			this.zoom = 1;
 			this.scroller.scrollTo(0, 0);
 			this.selected = null;
 		}
@@ -324,7 +333,7 @@ export class Graph {
 		if (row < 0 || row >= this.rows.length) return;
 		this.list.focus({ preventScroll: true });
 		this.select(row);
-		this.actions.read(this.rows[row]);
+		this.read(this.rows[row].id);
 	}
 
 	key(event) {
@@ -332,7 +341,7 @@ export class Graph {
 		const step = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity }[event.key];
 		if (step !== undefined) this.select(Math.min(this.rows.length - 1, Math.max(0, this.active + step)));
 		else if (event.key === "+" || event.key === "-") this.setZoom(this.zoom * (event.key === "+" ? 1.25 : 0.8));
-		else if (event.key === "Enter" && this.rows[this.active]) this.actions.read(this.rows[this.active]);
+		else if (event.key === "Enter" && this.rows[this.active]) this.read(this.rows[this.active].id);
 		else return;
 		event.preventDefault();
 	}

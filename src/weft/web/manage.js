@@ -3,18 +3,17 @@
 import { byId, el } from "./dom.js";
 import { post } from "./api.js";
 import { askText, openDialog } from "./dialog.js";
+import { state } from "./state.js";
+import { say } from "./toast.js";
 
 const UNDO_MILLISECONDS = 15_000; // how long the Undo button stays after a deletion
 
 export class Manage {
-	/**
-	 * `current()` is the name of the open thread. `onrenamed(old, name)`, `ondeleted(name)` and
-	 * `onrestored(name)` update the page; `say(text, isError, action)` shows one line.
-	 */
-	constructor({ current, say, onrenamed, ondeleted, onrestored }) {
-		Object.assign(this, { current, say, onrenamed, ondeleted, onrestored });
-		byId("rename").addEventListener("click", () => this.openRename(this.current()));
-		byId("delete").addEventListener("click", () => this.openDelete(this.current()));
+	/** `onrenamed(old, name)`, `ondeleted(name)` and `onrestored(name)` update the page. */
+	constructor({ onrenamed, ondeleted, onrestored }) {
+		Object.assign(this, { onrenamed, ondeleted, onrestored });
+		byId("rename").addEventListener("click", () => this.openRename(state.thread));
+		byId("delete").addEventListener("click", () => this.openDelete(state.thread));
 	}
 
 	/** A refused name leaves the dialog open, with the reason in it. */
@@ -22,7 +21,7 @@ export class Manage {
 		const rename = async (name) => {
 			const answer = await post("/api/rename", { thread, name });
 			await this.onrenamed(thread, answer.thread);
-			this.say(answer.message);
+			say(answer.message);
 		};
 		const title = "Rename this thread";
 		askText({ id: "rename-dialog", title, label: "Name", value: thread, save: "Rename", run: rename });
@@ -43,16 +42,16 @@ export class Manage {
 		const { message } = await post("/api/delete", { thread });
 		await this.ondeleted(thread);
 		const undo = { label: "Undo", run: () => this.restore(thread), shows: UNDO_MILLISECONDS };
-		this.say(message, false, undo);
+		say(message, false, undo);
 	}
 
 	async restore(name) {
 		try {
 			const { thread, message } = await post("/api/undelete", { thread: name });
 			await this.onrestored(thread);
-			this.say(message);
+			say(message);
 		} catch (error) {
-			this.say(error.message, true);
+			say(error.message, true);
 		}
 	}
 }

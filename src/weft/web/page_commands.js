@@ -3,6 +3,7 @@
 import { byId } from "./dom.js";
 import { get, withQuery } from "./api.js";
 import { register, registerSource } from "./commands.js";
+import { state } from "./state.js";
 
 const NO_WORK = "weft.no-work"; // the storage key of whether thinking and tools are hidden
 const THREADS = 200; // threads that the palette offers
@@ -13,8 +14,8 @@ function button(name, title, id, shortcut = null) {
 	register({ name, title, shortcut, when: isThere, run: () => byId(id).click() });
 }
 
-/** `drawer(side, open)` opens a list on a narrow screen; `rows` moves the focus between messages. */
-export function registerPageCommands({ drawer, rows }) {
+/** `rows` moves the focus between messages. */
+export function registerPageCommands({ rows }) {
 	const focus = (id) => {
 		byId(id).focus();
 		byId(id).select?.();
@@ -25,7 +26,7 @@ export function registerPageCommands({ drawer, rows }) {
 		title: "Search threads and messages",
 		shortcut: "/",
 		run: () => {
-			drawer("threads", true);
+			state.threadsOpen = true;
 			focus("search");
 		},
 	});
@@ -34,7 +35,7 @@ export function registerPageCommands({ drawer, rows }) {
 		title: "New thread …",
 		shortcut: "n",
 		run: () => {
-			drawer("threads", true);
+			state.threadsOpen = true;
 			focus("new-name");
 		},
 	});

@@ -9,10 +9,11 @@ const MOST_BRANCHES = 8; // in the menu of a row
 const EDITABLE = ["user", "assistant", "system", "developer"];
 
 export class RowActions {
-	/** `page`: {thread, branch, go, change, say, isPast}; `retry()` asks for an answer; `branchAt(commit)`
-	 *  asks for the name of a branch; `more(row)` are further entries of the menu. */
-	constructor({ page, retry, branchAt, more }) {
-		Object.assign(this, { page, retry, branchAt, more });
+	/** `page`: {thread, branch, go, change, say, isPast}; `retry()` asks for an answer; `branchAt(row)`
+	 *  asks for the name of a branch; `pick(id, branch)` applies a message to a branch; `more(row)` are
+	 *  further entries of the menu. */
+	constructor({ page, retry, branchAt, pick, more }) {
+		Object.assign(this, { page, retry, branchAt, pick, more });
 	}
 
 	/** The menu button of a row. */
@@ -36,7 +37,7 @@ export class RowActions {
 		if (row.role === "user" && row.kind !== "summary") items.push({ label: "Ask again", run: () => this.askAgain(row, false) });
 		if (row.kind !== "summary")
 			for (const name of this.page.branches.filter((each) => each !== this.page.branch).slice(0, MOST_BRANCHES))
-				items.push({ label: `Cherry-pick onto ${name} …`, run: () => this.page.pick(row.id, name) });
+				items.push({ label: `Cherry-pick onto ${name} …`, run: () => this.pick(row.id, name) });
 		if (hasText) items.push({ label: "Copy text", run: () => this.copy(row.id) });
 		if (row.role === "assistant" && row.model) items.push({ label: "What was sent …", run: () => this.showSent(row.id) });
 		items.push({ label: "Add a note …", run: () => this.note(row.id) });

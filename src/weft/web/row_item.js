@@ -20,7 +20,7 @@ const HIDDEN = ["checkpoint"];
 const SYSTEM = ["system", "developer"];
 
 export class RowItem {
-	/** `actions`: {pin, skip, restore, openFold, openVersion, permalink}; `address()` names thread and
+	/** `actions`: {pin, skip, restore, openCommit, openVersion, permalink}; `address()` names thread and
 	 *  branch. */
 	constructor({ actions, address }) {
 		this.actions = actions;
@@ -168,7 +168,7 @@ export class RowItem {
 	}
 
 	foldButton() {
-		return button("Show what was removed, or revert", () => this.actions.openFold(this.row.fold.commit));
+		return button("Show what was removed, or revert", () => this.actions.openCommit(this.row.fold.commit));
 	}
 }
 

@@ -2,6 +2,8 @@
 
 import { ago, button, byId, el, plural, reconcile, refill } from "./dom.js";
 import { get } from "./api.js";
+import { effect } from "./signals.js";
+import { state } from "./state.js";
 
 const SEARCH_DELAY = 200; // milliseconds after the last key before a search starts
 const PAGE = 500; // threads that are listed at first, and that "Show more" adds
@@ -17,6 +19,7 @@ export class Threads {
 		this.runs = [];
 		this.entries = new Map(); // by name: {json, node}
 		this.missing = new Set(); // running threads that the list does not show
+		effect(() => this.select());
 		this.field = byId("search");
 		this.field.addEventListener("input", () => {
 			clearTimeout(this.timer);
@@ -24,9 +27,8 @@ export class Threads {
 		});
 	}
 
-	/** Read the list again; `current` is marked as the open one. */
-	async load(current = this.current) {
-		this.current = current;
+	/** Read the list again. */
+	async load() {
 		const query = this.field.value.trim();
 		try {
 			const [{ threads, total, recording }, deleted] = await Promise.all([
@@ -52,10 +54,10 @@ export class Threads {
 	}
 
 	/** Mark the open thread. */
-	select(name) {
-		this.current = name;
+	select() {
+		const { thread } = state;
 		for (const entry of this.list.querySelectorAll(".thread")) {
-			if (entry.dataset.thread === name) entry.setAttribute("aria-current", "page");
+			if (entry.dataset.thread === thread) entry.setAttribute("aria-current", "page");
 			else entry.removeAttribute("aria-current");
 		}
 	}
@@ -70,7 +72,7 @@ export class Threads {
 		if (rest > 0) nodes.push(el("li", more()));
 		if (!nodes.length) nodes.push(el("li.empty.small", text));
 		reconcile(this.list, nodes);
-		this.select(this.current);
+		this.select();
 		this.showRuns();
 	}
 
@@ -99,7 +101,6 @@ export class Threads {
 			{
 				type: "button",
 				class: "thread",
-				"aria-current": thread.name === this.current ? "page" : null,
 				"data-thread": thread.name,
 				title: thread.name,
 				onclick: () => this.onpick(thread.name),
@@ -123,7 +124,7 @@ export class Threads {
 	nested(children) {
 		if (!children.length) return null;
 		const list = el("ul", ...children.map((child) => this.entry(child)));
-		const isOpen = children.some(({ name, hits }) => name === this.current || hits);
+		const isOpen = children.some(({ name, hits }) => name === state.thread || hits);
 		const label = `${plural(children.length, "side thread")}`;
 		return el("details.children", { open: isOpen }, el("summary", label), list);
 	}

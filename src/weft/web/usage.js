@@ -5,14 +5,15 @@
 import { button, byId, clock, count, el, plural, refill, svg } from "./dom.js";
 import { get } from "./api.js";
 import { register } from "./commands.js";
+import { state } from "./state.js";
 
 const [WIDTH, HEIGHT] = [560, 130];
 const MOST_BARS = 120;
 
 export class UsageDialog {
-	/** `thread()` is the name of the open thread; `open(thread)` shows another one. */
-	constructor({ thread, open }) {
-		Object.assign(this, { thread, open });
+	/** `open(thread)` shows another thread. */
+	constructor({ open }) {
+		this.open = open;
 		this.dialog = byId("usage-dialog");
 		byId("usage").addEventListener("click", () => this.show("thread"));
 		for (const scope of ["thread", "all"])
@@ -31,7 +32,7 @@ export class UsageDialog {
 		const body = byId("usage-body");
 		refill(body, el("p.muted", "Reading …"));
 		if (!this.dialog.open) this.dialog.showModal();
-		const thread = scope === "thread" ? this.thread() : null;
+		const thread = scope === "thread" ? state.thread : null;
 		const offset = -new Date().getTimezoneOffset();
 		try {
 			const usage = await get("/api/usage", { thread, offset });

@@ -330,6 +330,7 @@ def _restore(
         parent=None if parent is None else parent.name,
         kind=record.kind,
         title=record.title,
+        agent=record.agent,
     )
     existing_log = [_comparable(op) for op in reversed(list(read_operations(store, record.name)))]
     log = _restorable_log(thread, created)
