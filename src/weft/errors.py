@@ -37,7 +37,10 @@ class WeftError(Exception):
 
 
 class Refused(WeftError):
-    """A body that Weft refuses to send. Its attributes are the members of a vendor's error body."""
+    """A body that Weft refuses to send. Its attributes are the members of a vendor's error body.
+
+    With a `code`, it is the vendor's own error, and `message` the vendor's text.
+    """
 
     def __init__(
         self,
@@ -46,9 +49,11 @@ class Refused(WeftError):
         param: str | None = None,
         status: int = 400,
         type: str = "invalid_request_error",
+        code: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
+        self.code = code
         self.param = param
         self.status = status
         self.type = type

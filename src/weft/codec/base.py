@@ -287,12 +287,15 @@ class PreviousAnswer(Struct, frozen=True, gc=False):
     """How a request names the stored answer that it continues, instead of sending the conversation.
 
     `read` takes the value of `member` and returns the answer's id. `keeps_setup` tells whether the
-    system messages and tools of the earlier request still apply.
+    system messages and tools of the earlier request still apply. `unknown` is the vendor's message
+    for an id that it does not know, and `code` the code of that error.
     """
 
     member: str
     read: Callable[[Any], str | None]
     keeps_setup: bool = False
+    unknown: str = "no answer '{id}' is known here"
+    code: str | None = None
 
 
 def has_inline_system(request: Request, protocol: str) -> bool:
@@ -332,6 +335,7 @@ class Http(Struct, frozen=True, kw_only=True):
       so that it can be sent back. Models without reasoning refuse them.
     - `wants_usage`: whether a streamed request asks for its usage.
     - `previous`: how a request continues a stored answer, if the protocol has that.
+    - `store_member`: the member that is false if the vendor must not store the answer.
     - `stored_ids`: the ids in a body of objects that the vendor stores (conversations, items,
       caches), each with its path.
     """
@@ -349,6 +353,7 @@ class Http(Struct, frozen=True, kw_only=True):
     thinking_members: JsonObject = {}
     wants_usage: Callable[[JsonObject], bool] = always
     previous: PreviousAnswer | None = None
+    store_member: str | None = None
     stored_ids: Callable[[JsonObject], list[tuple[str, str]]] = lambda _body: []
 
 

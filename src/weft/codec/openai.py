@@ -22,6 +22,7 @@ EXT_KEY = "openai-chat"
 """The key of `ApiError.ext` that keeps the original error body, for both protocols."""
 
 CODES: dict[str, ErrorKind] = {
+    "previous_response_not_found": "invalid_request",
     "context_length_exceeded": "context_length",
     "insufficient_quota": "billing",
     "invalid_api_key": "authentication",

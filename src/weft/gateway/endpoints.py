@@ -40,6 +40,7 @@ from .guard import Guard
 from .listings import LISTING_SECONDS, MODEL_PREFIX
 from .outgoing import is_direct, write_outgoing
 from .state import State
+from .stored_responses import read_path, stored_response
 
 WRAPPED = "generateContentRequest"
 """Gemini's token count also accepts the whole request as one member."""
@@ -354,6 +355,8 @@ def find_endpoint(method: str, path: str) -> Endpoint | None:
     """The endpoint of the data plane for a request; None if the control plane serves it."""
     if (method, path) in ROUTES:
         return ROUTES[method, path]
+    if method in ("GET", "DELETE") and (address := read_path(path)) is not None:
+        return unknown_path if method == "DELETE" and address[1] else stored_response
     if not path.startswith(("/v1/", "/v1beta/")):
         return None
     if method == "GET" and path.startswith(("/v1/models/", "/v1beta/models/")):

@@ -30,7 +30,8 @@ KINDS: dict[int, ErrorKind] = {
 def refusal(error: Refused) -> ApiError:
     """An error that the caller caused; `param` is the path in its body."""
     kind = KINDS.get(error.status, "invalid_request")
-    return ApiError(kind, str(error), error.status, param=error.param)
+    message = str(error) if error.code is None else error.message
+    return ApiError(kind, message, error.status, param=error.param, code=error.code)
 
 
 def failure(error: Refused | UpstreamError | StoreError) -> ApiError:

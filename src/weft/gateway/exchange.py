@@ -213,7 +213,13 @@ class Exchange:
     @property
     def may_record(self) -> bool:
         """Whether the settings allow to record this exchange."""
-        return self.caller.records
+        return self.caller.records and (self.state.settings.record_unstored or self.is_stored)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the client lets the vendor store the answer, so that its id can be used later."""
+        member = self.codec.http.store_member
+        return member is None or self.json_body.get(member) is not False
 
     @property
     def is_written(self) -> bool:
@@ -964,7 +970,13 @@ async def _record_answer(exchange: Exchange, response: Response) -> None:
     recorder, recording = exchange.state.recorder, exchange.recording
     if recorder is not None and recording is not None:
         log = exchange.log
-        await recorder.finish(recording, response, log.first_token_seconds, log.seconds)
+        await recorder.finish(
+            recording,
+            response,
+            log.first_token_seconds,
+            log.seconds,
+            has_id=exchange.is_stored,
+        )
         if recording.location is not None:
             exchange.log.branch = recording.location.branch
             _report_usage(exchange, recording.location, response.usage)

@@ -32,6 +32,7 @@ from threading import Condition, Lock, Thread
 from typing import Any, Generic, Literal, TypeVar, cast
 
 import msgspec
+from msgspec import structs
 
 from weft import exact_json
 from weft.errors import JournalError, StoreError
@@ -56,6 +57,7 @@ from .records import (
     SentBody,
     UnknownExchange,
     encode_sent,
+    forget_response,
     read_answers,
     read_until_answer,
     record_answer,
@@ -337,8 +339,15 @@ class ExchangeRecorder:
         response: Response,
         first_token: float | None = None,
         seconds: float | None = None,
+        *,
+        has_id: bool = True,
     ) -> None:
-        """Record the answer, with the seconds until it began and until it was complete."""
+        """Record the answer, with the seconds until it began and until it was complete.
+
+        Without `has_id`, its id is not recorded, so that no request continues it by its id.
+        """
+        if not has_id:
+            response = structs.replace(response, id=None)
         if not recording.is_begun:
             return
         record = AnswerRecord(
@@ -393,6 +402,17 @@ class ExchangeRecorder:
         if (scope, id) in self._journaled:
             return self._journaled[scope, id]
         return await self._read(lambda: read_until_answer(self.store, scope, id))
+
+    async def read_response(
+        self, scope: str, id: str, read: Callable[[Store, str, str], T | None]
+    ) -> T | None:
+        """What `read` finds in the store for the caller's answer of that id."""
+        return await self._read(lambda: read(self.store, scope, id))
+
+    async def forget_response(self, scope: str, id: str) -> bool:
+        """Forget the id of the caller's answer, so that nothing finds it; false if unknown."""
+        journaled = self._journaled.pop((scope, id), None) is not None
+        return await self._read(lambda: forget_response(self.store, scope, id)) or journaled
 
     async def has_vendor_id(self, scope: str, id: str) -> bool:
         """Whether an answer to this caller contained this id."""

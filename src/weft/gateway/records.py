@@ -673,6 +673,16 @@ def find_response(store: Store, scope: str, id: str) -> tuple[str, str] | None:
     return None if link is None else (link.thread, link.commit.hex())
 
 
+def forget_response(store: Store, scope: str, id: str) -> bool:
+    """Forget the id of the caller's answer; false if it is not known."""
+    key = response_key(scope, id)
+    with store.transaction():
+        links = store.find_links([key])
+        for link in links:
+            store.drop_links(link.thread, [(key, link.commit)])
+    return bool(links)
+
+
 def _find_recorded(
     store: Store, record: RequestRecord, incoming: Incoming
 ) -> RequestLocation | None:

@@ -585,8 +585,10 @@ def unknown_stored_id(path: str, id: str) -> Refused:
 def unknown_previous_id(codec: Codec, id: str) -> Refused:
     """The error for an unknown id of an earlier answer."""
     previous = codec.http.previous
-    param = None if previous is None else previous.member
-    return Refused(f"no answer {id!r} is known here", param=param)
+    if previous is None:
+        return Refused(f"no answer {id!r} is known here")
+    message = previous.unknown.replace("{id}", id)
+    return Refused(message, param=previous.member, code=previous.code)
 
 
 def _leading_system(messages: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -206,6 +206,7 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     port: int | None = None
     store: str | None = None
     record: bool | None = None
+    record_unstored: bool = True
     keys: tuple[str, ...] = ()
     key: tuple[KeyTable, ...] = ()
     max_body: Count | None = None
@@ -232,7 +233,8 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
 class Settings(Struct, frozen=True, kw_only=True):
     """The settings of a gateway. `keys` holds hashes; the keys themselves are never stored.
 
-    `named_keys` are those of `keys` that have a name, by hash.
+    `record_unstored` says whether answers are recorded that the client asked the vendor not to
+    store (`store: false` of Responses). `named_keys` are those of `keys` that have a name, by hash.
 
     `sample` says whether an empty store gets the sample thread; a store that the user named never
     gets it. `offer_import` says whether `weft serve` may ask to import the sessions of clients.
@@ -248,6 +250,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     port: int = DEFAULT_PORT
     store: str = DEFAULT_STORE
     record: bool = True
+    record_unstored: bool = True
     keys: frozenset[str] = frozenset()
     named_keys: Mapping[str, ClientKey] = field(default_factory=dict[str, ClientKey])
     providers: tuple[Provider, ...] = ()
@@ -324,6 +327,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         store=store or _expand(DEFAULT_STORE),
         sample=flags.sample and store is None,
         record=_first(flags.record, file.record, None, True),
+        record_unstored=file.record_unstored,
         keys=keys | named_keys.keys(),
         named_keys=named_keys,
         providers=_pass_through(

@@ -63,7 +63,13 @@ HTTP = Http(
     id_prefix="resp_",
     # https://platform.openai.com/docs/guides/reasoning#encrypted-reasoning-items
     thinking_members={"include": ["reasoning.encrypted_content"]},
-    previous=PreviousAnswer("previous_response_id", _answer_id),
+    previous=PreviousAnswer(
+        "previous_response_id",
+        _answer_id,
+        unknown="Previous response with id '{id}' not found.",
+        code="previous_response_not_found",
+    ),
+    store_member="store",
     stored_ids=_stored_ids,
 )
 
