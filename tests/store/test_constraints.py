@@ -51,6 +51,7 @@ OLD_INDEX = (
     "CREATE TABLE fulltext (text TEXT)",  # what it held does not matter: it is made anew
     "ALTER TABLE thread DROP COLUMN agent",
     "UPDATE indexed SET last = 99",
+    "ALTER TABLE thread DROP COLUMN folder",
 )
 UNLINKED = ("DROP TABLE link", "DROP INDEX ref_target", UNBATCHED, *UNDESCRIBED)
 SHAPES = {

@@ -582,6 +582,17 @@ def test_a_thread_cannot_take_the_name_of_another(store: Store) -> None:
     assert [record.name for record in store.threads()] == ["t", "other"]
 
 
+def test_a_folder_is_set_once(store: Store) -> None:
+    store.ensure_thread("t", created=1.0)
+    assert store.threads()[0].folder is None
+    for folder in ("/srv/app", None, "/elsewhere"):
+        store.describe_thread("t", folder=folder)
+    record = store.read_thread("t")
+    assert record is not None
+    assert record.folder == "/srv/app"
+    assert record in store.threads()
+
+
 def test_a_thread_has_a_parent_a_kind_and_a_title(store: Store) -> None:
     for name in ("parent", "child"):
         store.ensure_thread(name, created=1.0)

@@ -125,7 +125,8 @@ def test_an_end_during_the_drain_leaves_nothing(
         "import os, time; url = os.environ['ANTHROPIC_BASE_URL']; "
         f"open({str(tmp_path / 'url.tmp')!r}, 'w').write(url); "
         f"os.rename({str(tmp_path / 'url.tmp')!r}, {str(tmp_path / 'url')!r}); "
-        f"exec('while not os.path.exists({str(tmp_path / 'asked')!r}): time.sleep(0.01)')"
+        f"asked = lambda: os.path.exists({str(tmp_path / 'asked')!r}); "
+        "[time.sleep(0.01) for _ in iter(asked, True)]"
     )
     with scripted_upstream() as upstream:
         upstream.then(Scripted(*[SLOW_ANSWER] * 20, pause=1.0))

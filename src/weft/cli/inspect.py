@@ -8,6 +8,7 @@ the left. A commit with two parents opens a lane.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -123,6 +124,9 @@ def list_threads(args: argparse.Namespace) -> int:
         newest_first = reversed(store.threads())  # decides between threads active at the same time
         records = sorted(newest_first, key=lambda record: last_active[record.name], reverse=True)
         children = group_children(records)
+        if args.folder is not None:
+            folder = os.path.realpath(os.path.expanduser(args.folder))
+            records = [record for record in records if is_in_folder(record, folder)]
         if not args.json:
             records = [record for record in records if record.parent not in last_active]
         listed_records = records if args.limit is None else records[: args.limit]
@@ -141,7 +145,10 @@ def list_threads(args: argparse.Namespace) -> int:
     finally:
         store.close()
     listed = {row["name"] for row in rows}
-    print_rows(args, rows, lambda row: _thread_line(row, args.screen, row["parent"] in listed))
+    empty = "" if args.folder is None else f"no thread belongs to {args.folder!r}"
+    print_rows(
+        args, rows, lambda row: _thread_line(row, args.screen, row["parent"] in listed), empty
+    )
     return 0
 
 
@@ -193,8 +200,17 @@ def _thread_json(
         "title": record.title,
         "parent": record.parent,
         "kind": record.kind,
+        "folder": record.folder,
         "children": children,
     }
+
+
+def is_in_folder(record: ThreadRecord, folder: str) -> bool:
+    """Whether a thread was started in this folder or below it."""
+    if record.folder is None:
+        return False
+    own = os.path.realpath(record.folder)
+    return own == folder or own.startswith(folder.rstrip("/") + "/")
 
 
 def _local_time(moment: str) -> str:
@@ -751,6 +767,14 @@ def _threads_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="list subagents and side questions (requests that a client makes for itself) below "
         "their session",
+    )
+    parser.add_argument(
+        "--folder",
+        nargs="?",
+        const=".",
+        metavar="DIR",
+        help="list only the threads that a client or command started in this folder or below it "
+        "(without DIR: the current one)",
     )
     parser.add_argument(
         "--deleted", action="store_true", help="list deleted threads that can be restored"

@@ -248,7 +248,9 @@ class Supervisor:
         """The signal after which the program must end."""
         self._deadline: float | None = None
         self._daemons: set[Process] = set()
-        """The daemons that the program had started when it was told to end."""
+        """The daemons that the program had started when a signal was passed on to it."""
+        self._daemons_until = 0.0
+        """Until when those are all of its daemons: it may start others later."""
 
     def run(self) -> int:
         """Run the program; returns its exit code."""
@@ -282,8 +284,10 @@ class Supervisor:
         if self._end_signal is not None:
             _end_tree(self._daemons)
         elif self._status is not None and os.WIFSIGNALED(self._status):
-            crashed = os.WTERMSIG(self._status) in CRASHES
-            _end_tree(() if crashed else _find_daemons(self._pid))
+            if time.monotonic() >= self._daemons_until:
+                crashed = os.WTERMSIG(self._status) in CRASHES
+                self._daemons = set() if crashed else _find_daemons(self._pid)
+            _end_tree(self._daemons)
         if os.getppid() != self._starter:
             shutil.rmtree(self._program.files, ignore_errors=True)
         if self._status is None:
@@ -348,10 +352,12 @@ class Supervisor:
         except OSError:
             numbers = b""
         for number in numbers or (signal.SIGTERM,):
+            if number in PASSED_ON and self._deadline is None:
+                self._daemons = _find_daemons(self._pid)
+                self._daemons_until = time.monotonic() + END_SECONDS
             if number in ENDING and self._deadline is None:
                 self._end_signal = number
                 self._deadline = time.monotonic() + END_SECONDS
-                self._daemons = _find_daemons(self._pid)
             _send_signal(self._pid, number)
             if number in ENDING:
                 _send_signal(self._pid, signal.SIGCONT)  # a stopped program takes no signal

@@ -36,6 +36,7 @@ from weft.history import (
     decode_attempt,
     encode_attempt,
     encode_series,
+    find_folder,
     has_content,
     has_results_without_ids,
     match_key,
@@ -1041,6 +1042,9 @@ def _new_conversation(store: Store, record: RequestRecord, session: Sequence[str
         return _read_thread(store, main)
     name = _free_name(store, record)
     thread = store.ensure_thread(name, created=record.created, scope=record.scope)
+    folder = find_folder(record.messages)
+    if folder is not None:
+        store.describe_thread(name, folder=folder)
     if record.hint is not None:
         family = Family(record.scope, record.hint, record.parent, record.kind)
         join_family(store, thread, family, session, main)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .client_folder import find_folder
     from .client_text import (
         CLIENT_TEXT,
         is_codex_context,
@@ -170,6 +171,7 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(
     __name__,
     {
+        "client_folder": "find_folder",
         "client_text": (
             "CLIENT_TEXT is_codex_context split_parts split_typed text_for_list without_client_text"
         ),
@@ -300,6 +302,7 @@ __all__ = [
     "encode_series",
     "examine",
     "find_edit",
+    "find_folder",
     "forget_text",
     "has_content",
     "has_results_without_ids",

@@ -242,9 +242,9 @@ class _Rebuilder:
         for key, row in names.threads.items():
             self._file.write(
                 """INSERT OR IGNORE INTO thread
-                (key, name, head, checkpoints, scope, created, parent, kind, title)
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-                (key, *row[1:6], *((*row[7:10], None, None, None)[:3])),
+                (key, name, head, checkpoints, scope, created, parent, kind, title, agent, folder)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+                (key, *row[1:6], *(*row[7:], *[None] * 5)[:5]),
             )
         sql = "INSERT OR IGNORE INTO ref (key, thread, name, target) VALUES (?, ?, ?, ?)"
         self._file.write_many(sql, [(key, *ref) for key, ref in names.refs.items()])

@@ -94,6 +94,8 @@ class ThreadRecord(Struct, frozen=True):
     thread that this one belongs to, and `kind` what it is for: `agent` (a subagent), a client's
     side question (`title`, `topic` or `check`), or `child` (anything else). `title` is the title
     that a client generated for its session. `agent` is the agent that was chosen in the page.
+    `folder` is the project folder: the working directory of the client, or of the command of Weft,
+    that started the thread.
     """
 
     name: str
@@ -106,6 +108,7 @@ class ThreadRecord(Struct, frozen=True):
     kind: str | None = None
     title: str | None = None
     agent: str | None = None
+    folder: str | None = None
 
 
 def descendants(records: Iterable[ThreadRecord], name: str) -> list[str]:
@@ -278,8 +281,10 @@ class Store(Protocol):
         kind: str | None = None,
         title: str | None = None,
         agent: str | None = None,
+        folder: str | None = None,
     ) -> None:
-        """Set the parent, kind, title or agent of a thread; `None` leaves a value unchanged.
+        """Set the parent, kind, title, agent or folder of a thread; `None` leaves a value
+        unchanged. A folder is set once and never changes.
 
         Raises `StoreError` if there is no such thread, or no such parent.
         """

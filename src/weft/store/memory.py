@@ -187,12 +187,15 @@ class MemoryStore:
         kind: str | None = None,
         title: str | None = None,
         agent: str | None = None,
+        folder: str | None = None,
     ) -> None:
         with self._lock:
             thread_tables = self._thread_tables(name)
             if parent is not None:
                 self._thread_tables(parent)
             members = {"parent": parent, "kind": kind, "title": title, "agent": agent}
+            if thread_tables.record.folder is None:
+                members["folder"] = folder
             changes = {name: value for name, value in members.items() if value is not None}
             self._set_record(thread_tables, **changes)
 

@@ -63,7 +63,8 @@ LOG_ROWS = """SELECT c.id, c.depth, c.kind, c.created, c.data, e.data
     FROM commits c LEFT JOIN entry e ON e.key = c.entry"""
 NODES = """SELECT c.id, c.depth, p.id, s.id FROM commits c
     LEFT JOIN commits p ON p.key = c.parent LEFT JOIN commits s ON s.key = c.second"""
-THREADS = """t.name, t.head, t.checkpoints, t.scope, t.created, p.name, t.kind, t.title, t.agent
+THREADS = """t.name, t.head, t.checkpoints, t.scope, t.created, p.name, t.kind, t.title, t.agent,
+    t.folder
     FROM thread t LEFT JOIN thread p ON p.key = t.parent"""
 LIVE = f"substr(t.name, 1, 1) <> '{DELETED}'"
 LINKED = """SELECT l.commit_key, t.key, l.key, t.name, c.id FROM link l
@@ -140,13 +141,15 @@ class SqlStore:
         kind: str | None = None,
         title: str | None = None,
         agent: str | None = None,
+        folder: str | None = None,
     ) -> None:
         with self._db.transaction(exclusive=False):
             parent_key = None if parent is None else self._thread_key(parent)
             self._db.write(
                 """UPDATE thread SET parent = coalesce(?, parent), kind = coalesce(?, kind),
-                title = coalesce(?, title), agent = coalesce(?, agent) WHERE key = ?""",
-                (parent_key, kind, title, agent, self._thread_key(name)),
+                title = coalesce(?, title), agent = coalesce(?, agent),
+                folder = coalesce(folder, ?) WHERE key = ?""",
+                (parent_key, kind, title, agent, folder, self._thread_key(name)),
             )
 
     def threads(self, *, deleted: bool = False) -> list[ThreadRecord]:
@@ -751,9 +754,10 @@ class SqlStore:
 
 
 def _to_thread_record(row: Sequence[Any]) -> ThreadRecord:
-    name, head, checkpoints, scope, created, parent, kind, title, agent = row
+    name, head, checkpoints, scope, created, parent, kind, title, agent, folder = row
     record = (name, head, bool(checkpoints), scope, created)
-    return ThreadRecord(*record, parent=parent, kind=kind, title=title, agent=agent)
+    facts = {"parent": parent, "kind": kind, "title": title, "agent": agent, "folder": folder}
+    return ThreadRecord(*record, **facts)
 
 
 def _to_node(row: SqlRow) -> Node:

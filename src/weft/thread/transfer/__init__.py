@@ -20,7 +20,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from weft.errors import Damaged, NotFound, StoreError, ThreadError
-from weft.history import visible_rows
+from weft.history import find_folder, visible_rows
 from weft.ids import Id
 from weft.model import Loss
 from weft.store import Store, ThreadRecord
@@ -67,6 +67,7 @@ class _SessionFormat(NamedTuple):
     write: Callable[[Handle, str], bytes]
     rename: Callable[[bytes, str], bytes]
     read_folder: Callable[[bytes], str | None]
+    read_project: Callable[[bytes], str | None]
 
 
 SESSIONS = {
@@ -75,9 +76,14 @@ SESSIONS = {
         claude_code.write_claude_code,
         claude_code.rename_session,
         claude_code.read_folder,
+        claude_code.read_project,
     ),
     codex.FORMAT: _SessionFormat(
-        codex.read_codex, codex.write_codex, codex.rename_session, codex.read_folder
+        codex.read_codex,
+        codex.write_codex,
+        codex.rename_session,
+        codex.read_folder,
+        codex.read_folder,
     ),
 }
 HTML, MARKDOWN = "html", "markdown"
@@ -220,7 +226,23 @@ def import_bytes(
         target = thread or session_thread or plan.name or name or DEFAULT_THREAD
         started = next((step.created for step in plan.steps if step.created is not None), None)
         record = store.ensure_thread(target, created=clock() if started is None else started)
-        return [import_plan(Handle(store, record, clock=clock), plan, progress)]
+        handle = Handle(store, record, clock=clock)
+        imported = import_plan(handle, plan, progress)
+        if record.folder is None:
+            _store_folder(handle, plan.format, data)
+        return [imported]
+
+
+def _store_folder(handle: Handle, format: str, data: bytes) -> None:
+    """Store the project folder of an imported conversation, if the file names one."""
+    if format in SESSIONS:
+        folder = SESSIONS[format].read_project(data)
+    else:
+        head = handle.head()
+        rows = () if head is None else handle.view(head).rows
+        folder = find_folder(row.message for row in rows)
+    if folder is not None:
+        handle.store.describe_thread(handle.name, folder=folder)
 
 
 def export_bytes(

@@ -331,6 +331,7 @@ def _restore(
         kind=record.kind,
         title=record.title,
         agent=record.agent,
+        folder=record.folder,
     )
     existing_log = [_comparable(op) for op in reversed(list(read_operations(store, record.name)))]
     log = _restorable_log(thread, created)

@@ -40,6 +40,7 @@ from msgspec import Struct, field
 from weft import exact_json
 from weft.codec import CODECS
 from weft.errors import WeftError
+from weft.history import find_folder
 from weft.ids import Id, object_id
 from weft.model import JsonObject, Message, Response, Text, is_system
 from weft.thread.append import describe_generation
@@ -55,7 +56,6 @@ from .journal import (
     NewLine,
     Piece,
     RemovedLine,
-    find_folder,
     read_journal,
 )
 from .plan import (
@@ -712,6 +712,12 @@ def rename_session(data: bytes, session: str) -> bytes:
         changes = {"sessionId": session} if has_session else {}
         lines.append(_with_changes(line.text, line.value or {}, changes))
     return join_lines(lines)
+
+
+def read_project(data: bytes) -> str | None:
+    """The working directory of the first line that names one: where the session was started."""
+    values = (line.value for line in split_lines(data) if line.value is not None)
+    return next((cwd for value in values if isinstance(cwd := value.get("cwd"), str)), None)
 
 
 def read_folder(data: bytes) -> str | None:

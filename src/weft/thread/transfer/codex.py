@@ -25,7 +25,7 @@ from typing import cast
 from weft import exact_json
 from weft.codec import CODECS
 from weft.errors import WeftError
-from weft.history import is_codex_context
+from weft.history import find_folder, is_codex_context
 from weft.model import JsonObject, Message, Text, ToolCall, ToolResult
 from weft.thread.handle import Handle
 from weft.thread.info import auto_note
@@ -38,7 +38,6 @@ from .journal import (
     NewLine,
     Piece,
     RemovedLine,
-    find_folder,
     read_journal,
 )
 from .plan import (

@@ -14,7 +14,6 @@ all branches, in the old order. Otherwise it has the messages that the branch ha
 The time of a new line is that of the commit that added its message.
 """
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 
@@ -64,22 +63,6 @@ ROOT = "/"
 
 INSTRUCTION = "instruction"
 """The kind of a message that a person added to the thread as an instruction."""
-
-_FOLDER = re.compile(
-    r"<cwd>\s*([^<\n]+?)\s*</cwd>|^\W*(?:Primary w|W|Current w)orking directory:\s*(\S.*?)\s*$",
-    re.MULTILINE,
-)
-
-
-def find_folder(messages: Iterable[Message]) -> str | None:
-    """The folder that a client works in, from the system prompt or the context that it sends."""
-    for message in messages:
-        if message.role != "assistant":
-            match = _FOLDER.search(message.text)
-            if match is not None:
-                return match[1] or match[2]
-    return None
-
 
 LINE_GAP, TURN_GAP = 1e-6, 1e-3
 """The distance between two new lines, and between two moved turns.
