@@ -261,6 +261,7 @@ def _report_members(fields: JsonObject, path: str, losses: Losses) -> None:
         if (key, type(value)) in DECODER_NOTES:
             member_path = path
         else:
+            key = key.removeprefix("@")  # it is there if the name could be taken for a note
             member_path = f"{path}.{key}" if path else key
         losses.add(member_path, "member_dropped", key, "form" if is_form else "meaning")
 

@@ -213,6 +213,8 @@ def _find_thinking(raw: JsonObject, known: set[str]) -> LocatedBlock | None:
         known.add(REASONING_SIGNATURE)
     else:
         signature = None
+    if not isinstance(details, list):
+        details = None  # not of the protocol; it stays a member of the message
     if details:
         block_members[REASONING_DETAILS] = details
         known.add(REASONING_DETAILS)

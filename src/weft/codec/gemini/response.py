@@ -156,7 +156,7 @@ def _own_members(ext: Ext | None) -> Ext | None:
 def candidate_number(candidate: JsonObject, place: int) -> int:
     """The index of a candidate; its place in the list if it has none."""
     index = candidate.get("index")
-    if isinstance(index, str) and index.isdecimal():
+    if isinstance(index, str) and index.isdecimal() and len(index) < 20:
         return int(index)
     return index if isinstance(index, int) else place
 

@@ -5,7 +5,7 @@ other type keeps its type in `ext`, like every member without a field. An unknow
 `Opaque`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from weft.codec.base import Losses
@@ -44,6 +44,32 @@ OUTPUT = "output_text"
 TEXT = frozenset({"type", "text"})
 REFUSAL = frozenset({"type", "refusal"})
 
+ITEM = "item"
+"""The key in `ext` of a first part that has the members of its message item."""
+
+ESCAPE = "@"
+"""A vendor's member that is named like `ITEM` gets this prefix in `ext`, so that they differ."""
+
+
+def own_members(raw: JsonObject, known: Set[str]) -> Ext | None:
+    """The unknown members of a part or a message, with names that are not `ITEM`."""
+    ext = unknown_members(raw, known, PROTOCOL)
+    return ext if ext is None else {PROTOCOL: _with_escapes(ext[PROTOCOL])}
+
+
+def _with_escapes(members: JsonObject) -> JsonObject:
+    if ITEM not in members and not any(key.startswith(ESCAPE) for key in members):
+        return members
+    return {
+        ESCAPE + key if key == ITEM or key.startswith(ESCAPE) else key: value
+        for key, value in members.items()
+    }
+
+
+def without_escapes(members: JsonObject) -> JsonObject:
+    """The vendor's members in `ext`, with the vendor's names."""
+    return {key.removeprefix(ESCAPE): value for key, value in members.items() if key != ITEM}
+
 
 def decode_part(raw: JsonObject, text_type: str) -> Block:
     """Decode a part; `text_type` is the usual type of a text in this message."""
@@ -55,13 +81,13 @@ def decode_part(raw: JsonObject, text_type: str) -> Block:
 def decode_text(raw: JsonObject, text_type: str) -> Text:
     text = text_of(raw, "text")
     if raw["type"] == text_type:
-        return Text(text, unknown_members(raw, TEXT, PROTOCOL) if len(raw) > 2 else None)
+        return Text(text, own_members(raw, TEXT) if len(raw) > 2 else None)
     other_members = {key: value for key, value in raw.items() if key not in TEXT}
-    return Text(text, {PROTOCOL: {"type": raw["type"], **other_members}})
+    return Text(text, {PROTOCOL: {"type": raw["type"], **_with_escapes(other_members)}})
 
 
 def decode_refusal(raw: JsonObject, _text_type: str) -> Refusal:
-    return Refusal(text_of(raw, "refusal"), unknown_members(raw, REFUSAL, PROTOCOL))
+    return Refusal(text_of(raw, "refusal"), own_members(raw, REFUSAL))
 
 
 def decode_image(raw: JsonObject, _text_type: str) -> Block:
@@ -77,9 +103,7 @@ def decode_image(raw: JsonObject, _text_type: str) -> Block:
         return decode_opaque(raw, "")
     if type(detail) is str:
         known.add("detail")
-    return Image(
-        source, detail if type(detail) is str else None, unknown_members(raw, known, PROTOCOL)
-    )
+    return Image(source, detail if type(detail) is str else None, own_members(raw, known))
 
 
 def decode_file(raw: JsonObject, _text_type: str) -> Block:
@@ -95,7 +119,7 @@ def decode_file(raw: JsonObject, _text_type: str) -> Block:
     name = raw.get("filename")
     if type(name) is str:
         known.add("filename")
-    return File(source, name if type(name) is str else None, unknown_members(raw, known, PROTOCOL))
+    return File(source, name if type(name) is str else None, own_members(raw, known))
 
 
 def decode_opaque(raw: JsonObject, _text_type: str) -> Opaque:
@@ -177,8 +201,7 @@ def write_part(
             return None
     members = ext.get(PROTOCOL) if ext is not None else None
     if members:
-        body.update(members)
-        body.pop("item", None)  # the members of its message item
+        body.update(without_escapes(members))
     return body
 
 
@@ -223,7 +246,7 @@ def write_content(
 
 def _has_members(ext: Ext | None) -> bool:
     """Whether a text has other members of this protocol; the members of its item do not count."""
-    return ext is not None and bool(ext.get(PROTOCOL, {}).keys() - {"item"})
+    return ext is not None and bool(ext.get(PROTOCOL, {}).keys() - {ITEM})
 
 
 def part_name(block: Block) -> str:

@@ -8,7 +8,7 @@ id begins a new `Message`, because a client wrote it as a separate turn. Every o
 A round trip restores the same items:
 
 - The members of a message item (`id`, `status`, `phase`) are kept in its first part, in
-  `ext[PROTOCOL]["item"]`, which also marks where the item begins. `content` is kept there only if
+  `ext[PROTOCOL][ITEM]`, which also marks where the item begins. `content` is kept there only if
   it was not a list of parts.
 - Reasoning and calls are one block each, with their members in `ext`.
 - An unknown item is kept unchanged.
@@ -26,7 +26,14 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from weft.codec.base import FOREIGN_FILE_ID, Losses, check_foreign_thinking, check_opaque, made_by
+from weft.codec.base import (
+    FOREIGN_FILE_ID,
+    Losses,
+    as_object,
+    check_foreign_thinking,
+    check_opaque,
+    made_by,
+)
 from weft.codec.calls import fitting_id, report_new_id
 from weft.codec.media import check_audio, check_image_type, with_default_name
 from weft.codec.outgoing import is_empty
@@ -64,7 +71,16 @@ from weft.model import (
     texts,
 )
 
-from .blocks import INPUT, OUTPUT, decode_content, write_content, write_part
+from .blocks import (
+    INPUT,
+    ITEM,
+    OUTPUT,
+    decode_content,
+    own_members,
+    without_escapes,
+    write_content,
+    write_part,
+)
 from .wire import MAX_CALL_ID_LENGTH, PROTOCOL
 
 # The members that a decoder reads, by type of item.
@@ -144,7 +160,7 @@ class Grouping:
         role = text_of(raw, "role")
         if role != "assistant":
             blocks, form = decode_content(raw, "content", INPUT)
-            ext = unknown_members(raw, MESSAGE, PROTOCOL)
+            ext = own_members(raw, MESSAGE)
             self._add_message(number, Message(role, blocks, form=form, ext=ext))
             return
         if "id" in raw:
@@ -156,7 +172,7 @@ class Grouping:
             self._form = "text" if type(raw["content"]) is str else "list"
         else:
             _, form = decode_content(raw, "content", OUTPUT)
-            ext = unknown_members(raw, MESSAGE, PROTOCOL)
+            ext = own_members(raw, MESSAGE)
             self._add_message(number, Message(role, form=form, ext=ext))
 
     def _add_unknown(self, number: int, raw: JsonObject, kind: str) -> None:
@@ -166,8 +182,10 @@ class Grouping:
             self.references.append(number)
         elif kind == "additional_tools":
             self.tool_items.append(number)
-        if role in SYSTEM_ROLES:  # setup, not content: the message has no blocks
-            ext: Ext = {PROTOCOL: {"item": raw}}
+        if (
+            type(role) is str and role in SYSTEM_ROLES
+        ):  # setup, not content: the message has no blocks
+            ext: Ext = {PROTOCOL: {ITEM: raw}}
             self._add_message(number, Message(role, (), form="absent", ext=ext))
         elif type(role) is str and role != "assistant":
             self._add_message(number, Message(role, (Opaque(PROTOCOL, raw),), form="absent"))
@@ -238,7 +256,7 @@ def _with_item_members(raw: JsonObject, blocks: list[Block], form: Form) -> list
         first = blocks[0]
         assert isinstance(first, Text | Refusal)
         members = (first.ext or {}).get(PROTOCOL, {})
-        blocks[0] = type(first)(first.text, {PROTOCOL: {"item": item, **members}})
+        blocks[0] = type(first)(first.text, {PROTOCOL: {ITEM: item, **members}})
     return blocks
 
 
@@ -458,13 +476,13 @@ class Writer:
         """A message item of any role but the assistant's."""
         message = turn.message
         members = (message.ext or {}).get(PROTOCOL, {})
-        if not blocks and "item" in members:
-            return members["item"]
+        if not blocks and ITEM in members:
+            return members[ITEM]
         role = "user" if turn.role == "tool" else turn.role
         body: JsonObject = {"role": role}
         form: Form = message.form if blocks or not message.blocks else "text"
         body.update(self._content(form, blocks, INPUT, turn.position))
-        body.update(members)
+        body.update(without_escapes(members))
         return body
 
     def _content(
@@ -675,7 +693,7 @@ def item_members(block: Block) -> JsonObject | None:
     """The members of the message item that begins with this block; `None` if no item does."""
     ext: Ext | None = getattr(block, "ext", None)
     members = ext.get(PROTOCOL) if ext is not None else None
-    return members.get("item") if members is not None else None
+    return as_object(members.get(ITEM)) if members is not None else None
 
 
 def reasoning(block: Thinking | Redacted) -> JsonObject:
