@@ -64,3 +64,15 @@ def is_untranslatable(param: str | None, message: str) -> bool:
         or "'tool_addition' content part" in message
         or (bool(param) and "nothing of this conversation" in message)
     )
+
+
+@cache
+def server_answers() -> list[dict]:
+    """Recorded answers in the spellings of several servers; skips the test where they are not at
+    hand."""
+    path = ROOT / "answers.jsonl"
+    if not path.exists():
+        pytest.skip("the recorded answers are not beside the project")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert rows
+    return rows

@@ -7,7 +7,7 @@ supported parameters all come from this table.
     Field("top_k", int)                             the same name in both
     Field("max_tokens", int, "max_output_tokens")   another name
     Field("user", str, "metadata.user_id")          a nested member
-    Field("stop", list, "stop_sequences", read=read_strings, write=write_list)
+    Field("stop", list, "stop_sequences", read=read_strings, write=write_stop)
 
 `Limits` states what a vendor accepts. A value outside of a limit is replaced by the nearest
 accepted value, and reported. If there is none, the request is refused here, with the path in the
@@ -348,8 +348,12 @@ def read_strings(value: list[Any], _context: DecodeContext) -> tuple[str, ...]:
     return tuple(value)
 
 
-def write_list(value: Iterable[Any], _context: EncodeContext) -> list[Any]:
-    return list(value)
+def write_stop(stop: Iterable[str], context: EncodeContext) -> list[str] | None:
+    """The stop sequences. An empty list is left out: OpenAI refuses it for some models."""
+    sequences = list(stop)
+    if not sequences:
+        return context.losses.param("stop", "null_member_dropped", "stop")
+    return sequences
 
 
 EFFORT_ORDER = ("none", "minimal", "low", "medium", "high", "xhigh", "max")

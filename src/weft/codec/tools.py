@@ -456,7 +456,11 @@ def _callable_name(tool: JsonObject) -> str | None:
 WEB_SEARCH_TYPES = ("web_search", "googleSearch")
 """The vendors' type names of web search. Some names have a version after them."""
 
-NOT_LIMITS = frozenset({"type", "name", "filters", *WEB_SEARCH_TYPES})
+SEARCH_OPTIONS = "web_search_options"
+"""The member of a Chat request that turns on web search, for OpenAI's search models. It is read as
+a tool, as the other protocols write it: https://platform.openai.com/docs/guides/tools-web-search"""
+
+NOT_LIMITS = frozenset({"type", "name", "filters", SEARCH_OPTIONS, *WEB_SEARCH_TYPES})
 """Members of a web search that are not limits themselves."""
 
 
@@ -495,6 +499,9 @@ def _with_location_type(value: Any, path: str, losses: Losses) -> Any:
     location = as_object(value)
     if location is None:
         return value
+    nested = as_object(location.get("approximate"))
+    if nested is not None:  # Chat nests it
+        location = {key: part for key, part in location.items() if key != "approximate"} | nested
     if "type" not in location:
         losses.add(path, "default_added", "type: approximate")
     known = {key: part for key, part in location.items() if part is not None}
@@ -505,7 +512,7 @@ def _search_limits(tool: Tool) -> dict[str, Any]:
     """The limits of a web search, by their path in the caller's definition."""
     for fields in (tool.raw or {}).values():
         search = fields
-        for name in WEB_SEARCH_TYPES:
+        for name in (*WEB_SEARCH_TYPES, SEARCH_OPTIONS):
             search = as_object(fields.get(name)) or search
         outer = {key: value for key, value in search.items() if key not in NOT_LIMITS}
         inner = as_object(search.get("filters")) or {}

@@ -24,7 +24,7 @@ from weft.codec.fields import (
     Limits,
     apply_limits,
     read_strings,
-    write_list,
+    write_stop,
 )
 from weft.codec.read import optional, wrong
 from weft.model import Format, JsonObject, Params, Request, ToolChoice
@@ -114,7 +114,9 @@ def _read_choice(value: JsonObject, _context: DecodeContext) -> ToolChoice:
     return ToolChoice(kind, optional(value, "name", str))
 
 
-def _write_choice(choice: ToolChoice, _context: EncodeContext) -> JsonObject:
+def _write_choice(choice: ToolChoice, context: EncodeContext) -> JsonObject | None:
+    if not context.tools:  # "tool_choice may only be specified while providing tools"
+        return context.losses.param("tool_choice", "tool_setting_dropped", "tool_choice")
     name_member = {"name": choice.name} if choice.name is not None else {}
     return {"type": choice.kind, **name_member}
 
@@ -126,6 +128,9 @@ def _read_parallel(disabled: bool, _context: DecodeContext) -> bool:
 def _write_parallel(parallel: bool, context: EncodeContext) -> bool | None:
     """`disable_parallel_tool_use`, which is a member of the tool choice; one is added if needed."""
     choice = context.params.tool_choice
+    if not context.tools:
+        detail = "parallel_tool_calls"
+        return context.losses.param("parallel_tool_calls", "tool_setting_dropped", detail)
     if parallel or (choice is not None and choice.kind == "none"):
         detail = str(parallel).lower()
         context.losses.param("parallel_tool_calls", "parallel_calls_dropped", detail)
@@ -157,10 +162,17 @@ def _write_effort(effort: str, context: EncodeContext) -> str | None:
     return nearest if context.target.model.effort and nearest in EFFORTS else None
 
 
+DEPRECATED_FORMAT = "output_format"
+"""The member for the format in the beta of structured outputs:
+https://platform.claude.com/docs/en/build-with-claude/structured-outputs"""
+
+
 def _read_format(value: Any, context: DecodeContext) -> Format | None:
     raw = as_object(value)
     if raw is None or raw.get("type") != "json_schema":
         return context.skip()
+    if context.path == DEPRECATED_FORMAT:
+        context.keep_unknown(raw, ("type", "schema"))
     return Format("schema", as_object(raw.get("schema")))
 
 
@@ -198,7 +210,7 @@ FIELDS = FieldTable(
     Field("top_p", float),
     Field("top_k", int),
     Field("stream", bool),
-    Field("stop", list, "stop_sequences", read=read_strings, write=write_list),
+    Field("stop", list, "stop_sequences", read=read_strings, write=write_stop),
     Field(
         "tool_choice",
         dict,
@@ -225,6 +237,7 @@ FIELDS = FieldTable(
     Field(
         "format",
         path="output_config.format",
+        deprecated_name=DEPRECATED_FORMAT,
         read=_read_format,
         write=_write_format,
         inner={"type": None, "schema": "format.schema"},
@@ -243,8 +256,10 @@ def decode_params(body: JsonObject) -> tuple[Params, dict[str, Any]]:
     return params, unmapped
 
 
-def encode_params(request: Request, target: Target, losses: Losses) -> JsonObject:
-    """All members except the model, the messages and the tools.
+def encode_params(
+    request: Request, target: Target, tools: list[JsonObject], losses: Losses
+) -> JsonObject:
+    """All members except the model, the messages and the tools. `tools` are the encoded tools.
 
     The parameters of a request that came in this protocol are written unchanged. So is a
     null or empty `tools`, if its body had it.
@@ -261,7 +276,7 @@ def encode_params(request: Request, target: Target, losses: Losses) -> JsonObjec
     thinking = write_thinking(params, params.max_tokens or 0, target, losses)
     if thinking is not None and thinking["type"] != "disabled":
         params = without_excluded_sampling(params, losses)
-    body = FIELDS.encode(EncodeContext(request, params, target, losses))
+    body = FIELDS.encode(EncodeContext(request, params, target, losses, tools))
     if thinking is not None:
         body["thinking"] = thinking
     return body

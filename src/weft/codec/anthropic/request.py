@@ -278,11 +278,11 @@ def encode_request(request: Request, target: Target) -> Encoded:
     writer = Writer(target, losses, native, request)
     marks = request.marks
     body: JsonObject = {"model": request.model}
-    body.update(encode_params(request, target, losses))
+    tools = _write_tools(request, marks, allowed, losses)
+    body.update(encode_params(request, target, tools, losses))
     system = _write_system(arranged, writer, target, marks, native)
     if system is not None:
         body["system"] = system
-    tools = _write_tools(request, marks, allowed, losses)
     if tools:
         body["tools"] = tools
     body["messages"] = _write_turns(arranged.turns, writer, marks)

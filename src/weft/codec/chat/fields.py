@@ -16,7 +16,7 @@ from weft.codec.fields import (
     nearest_effort,
     with_allowed_json_mode,
     with_effort,
-    write_list,
+    write_stop,
 )
 from weft.codec.read import optional_object, path_prefix, wrong
 from weft.codec.reports import read_schema_format, report_tier
@@ -211,7 +211,7 @@ FIELDS = FieldTable(
         write=_write_max_tokens,
         deprecated_name=DEPRECATED_MAX_TOKENS,
     ),
-    Field("stop", read=_read_stop, write=write_list),
+    Field("stop", read=_read_stop, write=write_stop),
     Field(
         "format",
         dict,
@@ -233,7 +233,7 @@ FIELDS = FieldTable(
         write=_write_choice,
         deprecated_name=DEPRECATED_TOOL_CHOICE,
     ),
-    members=("functions", "messages", "model", "stream_options", "tools"),
+    members=("functions", "messages", "model", "stream_options", "tools", "web_search_options"),
 )
 
 

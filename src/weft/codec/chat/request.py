@@ -25,6 +25,7 @@ from weft.codec.read import object_of, objects, optional, path_prefix, text_of, 
 from weft.codec.repair import Turn, arrange, drop_unsupported, join_system_text
 from weft.codec.reports import report_tool_members
 from weft.codec.tools import (
+    SEARCH_OPTIONS,
     can_define,
     check_allowed,
     flatten_tools,
@@ -94,7 +95,17 @@ def decode_tools(body: JsonObject, marks: dict[Position, Any]) -> tuple[Tool, ..
     for number, raw in enumerate(objects(body.get("functions") or [], "functions")):
         with path_prefix(f"functions[{number}]"):
             tools.append(_decode_function(raw, raw))
+    options = object_of(body, SEARCH_OPTIONS)
+    if options is not None:
+        definition = {SEARCH_OPTIONS: options}
+        tools.append(Tool("web_search", kind="web_search", raw={PROTOCOL: definition}))
     return tuple(tools)
+
+
+def _search_options(tools: Sequence[Tool]) -> JsonObject | None:
+    """The options of the web search among the tools, if they were a request of this protocol."""
+    definitions = ((tool.raw or {}).get(PROTOCOL, {}) for tool in tools)
+    return next((raw[SEARCH_OPTIONS] for raw in definitions if SEARCH_OPTIONS in raw), None)
 
 
 def _decode_tool(raw: JsonObject) -> Tool:
@@ -133,7 +144,8 @@ def write_tools(
         if "tools" in original:
             return original["tools"]  # `decode_request` keeps it there only if it is empty or null
         function_count = len(original.get("functions") or ())
-        tools = request.tools[: len(request.tools) - function_count]
+        tools = [tool for tool in request.tools if _search_options((tool,)) is None]
+        tools = tools[: len(tools) - function_count]
     else:
         tools = request.tools
     written: list[JsonObject] = []
@@ -150,6 +162,8 @@ def write_tools(
 
 
 def _write_tool(tool: Tool, number: int, losses: Losses) -> JsonObject | None:
+    if _search_options((tool,)) is not None:
+        return None
     if tool.raw is not None and PROTOCOL in tool.raw:
         definition = dict(tool.raw[PROTOCOL])
         # A definition with a `name` at its top is one of the deprecated `functions`.
@@ -291,7 +305,9 @@ def _locator(body: JsonObject, raws: list[JsonObject]) -> Callable[[Position], s
     def locate(position: Position) -> str:
         match position:
             case ("tools", int(number)):
-                return f"tools[{number}]"
+                others = (*(body.get("tools") or ()), *(body.get("functions") or ()))
+                is_search = SEARCH_OPTIONS in body and number == len(others)
+                return SEARCH_OPTIONS if is_search else f"tools[{number}]"
             case ("params", str(name)):
                 return FIELDS.path(name, body)
             case (int(number),):
@@ -337,6 +353,9 @@ def encode_request(request: Request, target: Target) -> Encoded:
     body.update(encode_params(request, target, tools or [], losses))
     if tools is not None or "tools" in request.raw.get(PROTOCOL, ()):
         body["tools"] = tools
+    options = _search_options(request.tools)
+    if options is not None:
+        body[SEARCH_OPTIONS] = options
     body["messages"] = _write_messages(request, target, losses)
     return Encoded(body, losses.items, renamed_tools)
 

@@ -664,8 +664,11 @@ class ContentWriter:
                 if type(block) is ToolCall:
                     self._report_call(block, turn.position_of(at))
             if type(block) is ToolCall:
-                if not self._call_order and self.model.signed_calls:
-                    part.setdefault("thoughtSignature", PLACEHOLDER_SIGNATURE)
+                is_unsigned = "thoughtSignature" not in part
+                if not self._call_order and self.model.signed_calls and is_unsigned:
+                    part["thoughtSignature"] = PLACEHOLDER_SIGNATURE
+                    position = turn.position_of(at)
+                    self.losses.add(position, "default_added", PLACEHOLDER_SIGNATURE)
                 self._call_order[block.id] = len(self._call_order)
             parts.append(part)
         return parts

@@ -19,7 +19,7 @@ from weft.codec.fields import (
     Limits,
     apply_limits,
     read_strings,
-    write_list,
+    write_stop,
 )
 from weft.codec.read import optional, wrong
 from weft.codec.tools import CALLABLE
@@ -277,7 +277,7 @@ FIELDS = FieldTable(
     Field("seed", None, _config_path("seed"), read=_read_integer),
     Field("presence_penalty", float, _config_path("presencePenalty")),
     Field("frequency_penalty", float, _config_path("frequencyPenalty")),
-    Field("stop", list, _config_path("stopSequences"), read=read_strings, write=write_list),
+    Field("stop", list, _config_path("stopSequences"), read=read_strings, write=write_stop),
     Field(
         "format",
         dict,
