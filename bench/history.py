@@ -8,7 +8,9 @@ run, and the best of all rounds counts, because a busy machine only adds time.
 
 Two ratios are printed: by CPU time of this process, which a busy machine affects least and to which
 the limits refer, and by wall time. On PostgreSQL most of the work happens in the server, so only
-the wall time is meaningful. `--long` adds a thread of 100,000 messages.
+the wall time is meaningful. `--long` adds a thread of 100,000 messages, and a store of 1,000,000
+messages in 5,001 threads: how long the first search and `gc` take there, and how long the writes of
+another process wait meanwhile.
 """
 
 import argparse
@@ -25,6 +27,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 import weft
+from weft.thread.maintenance import gc
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from postgres import fresh_address, postgres_server
@@ -39,6 +42,21 @@ from time import perf_counter, process_time
 cpu, wall = process_time(), perf_counter()
 rows = sqlite3.connect(sys.argv[1]).execute("SELECT * FROM m ORDER BY id").fetchall()
 print([process_time() - cpu, perf_counter() - wall, len(rows)])
+"""
+WRITER = """
+import sys, time, weft
+with weft.open(sys.argv[1], "writer") as thread:
+    print("ready", flush=True)
+    waits = []
+    for line in sys.stdin:
+        break
+    end = time.time() + 600
+    import select
+    while time.time() < end and not select.select([sys.stdin], [], [], 0.01)[0]:
+        start = time.perf_counter()
+        thread.user("one more")
+        waits.append(time.perf_counter() - start)
+    print([max(waits), len(waits)])
 """
 READ_WEFT = """
 import sys, weft
@@ -287,6 +305,50 @@ def bench_long(folder: Path, count: int, last: int) -> None:
     thread.close()
 
 
+def beside_writer(path: Path, work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds of a piece of work, and the longest write of another process meanwhile."""
+    command = [sys.executable, "-c", WRITER, str(path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+        start = perf_counter()
+        work()
+        seconds = perf_counter() - start
+        output = writer.communicate("stop\n")[0]
+    longest, writes = json.loads(output)
+    assert writes
+    return seconds, longest
+
+
+def bench_store(path: Path, threads: int, messages: int, long: int) -> None:
+    """The first search and `gc` in a store with many threads, while another process writes."""
+    print(f"sqlite, {threads * messages + long:,} messages in {threads + 1:,} threads")
+    with weft.open(path, "long") as first:
+        write_batch(first, list(texts(long, "long-")))
+        for number in range(threads):
+            thread = weft.open(first.store, f"thread-{number}")
+            write_batch(thread, list(texts(messages, f"{number}-")))
+            if number % 10 == 0:
+                thread.delete()
+    opened = weft.open(path, "thread-1")
+    seconds, longest = beside_writer(path, lambda: opened.search("parser"))
+    print_row("first search of one thread", f"{seconds:.2f} s")
+    print_row("the longest write meanwhile", f"{longest:.2f} s", "at most 1 s", longest <= 1)
+    seconds, longest = beside_writer(path, lambda: weft.search(opened.store, "parser"))
+    print_row("first search of all threads", f"{seconds:.1f} s")
+    print_row("the longest write meanwhile", f"{longest:.2f} s", "at most 1 s", longest <= 1)
+    swept: list[Any] = []
+    seconds, longest = beside_writer(path, lambda: swept.append(gc(opened.store, days=-1)))
+    name = f"gc of {swept[0].commits:,} commits and {swept[0].threads} threads"
+    print_row(name, f"{seconds:.1f} s", "at most 60 s", seconds <= 60)
+    print_row("the longest write meanwhile", f"{longest:.2f} s", "at most 1 s", longest <= 1)
+    opened.close()
+
+
 @contextmanager
 def server(folder: Path) -> Iterator[str | None]:
     try:
@@ -300,7 +362,7 @@ def server(folder: Path) -> Iterator[str | None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("messages", type=int, nargs="?", default=10_000)
-    parser.add_argument("--long", action="store_true", help="a thread of 100,000 messages too")
+    parser.add_argument("--long", action="store_true", help="long threads and large stores too")
     parser.add_argument("--no-postgres", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -311,6 +373,7 @@ def main() -> None:
         bench_storage(folder, args.messages // 5)
         if args.long:
             bench_long(folder, 100_000, 1_000)
+            bench_store(folder / "store.db", 5_000, 160, 200_000)
         if not args.no_postgres:
             with server(Path(f"{folder}-postgres")) as url:
                 if url is not None:

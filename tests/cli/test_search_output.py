@@ -96,7 +96,10 @@ def test_recall_lists_originals_before_summaries(store: Path) -> None:
         assert hits[0].text == "the needle is blue"
         assert [hit.summary for hit in hits] == [False, True]
         assert hits[0].id == first
-        assert [hit.live for hit in thread.search("needle")] == [True, False]
+        assert {hit.live: hit.summary for hit in thread.search("needle")} == {
+            True: True,
+            False: False,
+        }
 
 
 def test_results_are_paged_and_filtered(store: Path, capsys, monkeypatch) -> None:

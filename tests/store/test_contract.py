@@ -272,7 +272,8 @@ def test_a_commit_is_indexed_once_and_again_when_its_segment_is_removed(store: S
     assert (store.segments(), store.index_blocks(None, [number])) == ({}, [])
     assert store.unindexed(10) == waiting
     assert store.add_segment(segment_of(waiting))
-    store.maintenance().drop("t", [id_of("b")])
+    maintenance = store.maintenance()
+    maintenance.drop("t", [id_of("b")], maintenance.commit_graph("t"))
     assert store.segments() == {}
     assert [item.key for item in store.unindexed(10)] == [waiting[0].key]
 
@@ -646,12 +647,53 @@ def test_a_deleted_thread_is_not_found(store: Store) -> None:
 def test_a_removed_thread_leaves_nothing(store: Store) -> None:
     land(store, "a")
     maintenance = store.maintenance()
-    with store.transaction():
-        maintenance.drop("t", [id_of("a")])
-        maintenance.drop_thread("t")
+    assert not maintenance.drop_thread("t")  # it still has a commit
+    dropped = maintenance.drop("t", [id_of("a")], maintenance.commit_graph("t"))
+    assert (dropped.commits, dropped.entries, dropped.operations) == (1, 1, 1)
+    assert maintenance.drop_thread("t")
+    assert not maintenance.drop_thread("t")
     assert store.threads() == []
     assert store.read_thread("t") is None
     assert maintenance.flaws() == []
+
+
+def test_the_graph_of_a_thread_has_its_commits_and_the_operations_that_mention_them(
+    store: Store,
+) -> None:
+    store.ensure_thread("other", created=1.0)
+    land(store, "x", thread="other")
+    for old, name in pairwise((None, "a", "b", "c")):
+        land(store, name, *([] if old is None else [old]), old=old)
+    graph = store.maintenance().commit_graph("t")
+    parents = {"a": (), "b": ("a",), "c": ("b",)}
+    assert graph.parents == {
+        id_of(name): tuple(map(id_of, names)) for name, names in parents.items()
+    }
+    assert list(graph.parents) == [id_of(name) for name in "abc"]
+    assert graph.mentions == {id_of("a"): 2, id_of("b"): 3, id_of("c"): 3}
+    assert graph.last_operation == 3
+    assert store.maintenance().commit_graph("nobody").parents == {}
+
+
+def test_nothing_is_dropped_from_a_thread_that_has_changed(store: Store) -> None:
+    land(store, "a")
+    land(store, "b", "a", old="a")
+    maintenance = store.maintenance()
+    graph = maintenance.commit_graph("t")
+    land(store, "c", "b", old="b")
+    assert not maintenance.drop("t", [id_of("b")], graph).is_complete
+    assert not maintenance.drop("nobody", [id_of("b")], graph).is_complete
+    assert set(maintenance.commit_graph("t").parents) == set(map(id_of, "abc"))
+
+
+def test_an_entry_that_another_thread_uses_stays(store: Store) -> None:
+    store.ensure_thread("other", created=1.0)
+    land(store, "a")
+    land(store, "a", thread="other")
+    maintenance = store.maintenance()
+    assert maintenance.drop("t", [id_of("a")], maintenance.commit_graph("t")).entries == 0
+    assert len(store.walk("other", id_of("a"))[0].contents) == 1
+    assert maintenance.drop("other", [id_of("a")], maintenance.commit_graph("other")).entries == 1
 
 
 def test_operations_know_their_batch(store: Store) -> None:

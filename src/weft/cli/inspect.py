@@ -32,6 +32,7 @@ from weft.thread import (
     RevertedCommits,
     Thread,
     find_reverted,
+    open_existing,
     read_attempt,
     read_title,
     search as search_store,
@@ -62,7 +63,17 @@ from .describe import (
     group_attempts,
     marked_messages,
 )
-from .terminal import MIN_COLUMNS, PLAIN, Screen, columns, excerpt_around, paged, plural, shorten
+from .terminal import (
+    MIN_COLUMNS,
+    PLAIN,
+    Screen,
+    columns,
+    excerpt_around,
+    index_with_progress,
+    paged,
+    plural,
+    shorten,
+)
 
 FORMATS: dict[str, Callable[[CompiledContext], Any]] = {
     "dicts": CompiledContext.to_dicts,
@@ -549,6 +560,8 @@ def search(args: argparse.Namespace) -> int:
     path = existing_store(args)
     if args.thread is not None:
         args.thread = existing_thread(args, path)
+    with open_existing(path) as store:
+        index_with_progress(store)
     hits = search_store(
         path,
         args.words,
@@ -567,6 +580,7 @@ def search(args: argparse.Namespace) -> int:
 
 
 def recall(thread: Thread, args: argparse.Namespace) -> None:
+    index_with_progress(thread.store)
     filters = {"since": args.since, "until": args.until, "path": args.path}
     if args.tokens is not None:
         page = thread.recall_page(args.words, tokens=args.tokens, offset=args.offset, **filters)

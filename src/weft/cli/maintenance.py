@@ -34,7 +34,7 @@ from .common import (
 )
 from .console import print_error
 from .history import preview_json
-from .terminal import plural
+from .terminal import ProgressBar, plural
 
 EXIT_DAMAGED = 1
 EXIT_NAMES_LEFT = 1
@@ -62,7 +62,11 @@ def check_store(args: argparse.Namespace) -> int:
 def collect_garbage(args: argparse.Namespace) -> int:
     """Remove old data that no branch or tag refers to, and print how much."""
     address = existing_store(args)
-    swept = gc(address, days=args.days, preview=args.preview)
+    bar = ProgressBar("removing old data")
+    try:
+        swept = gc(address, days=args.days, preview=args.preview, shrink=args.shrink, progress=bar)
+    finally:
+        bar.close()
     if args.json:
         print_json({**swept.to_dict(), "preview": args.preview})
     elif not swept.commits and not swept.entries and not swept.threads:
@@ -174,6 +178,12 @@ def _gc_options(parser: argparse.ArgumentParser) -> None:
         "undone or deleted since (default: 30)",
     )
     parser.add_argument("--preview", action="store_true", help="show what would be removed")
+    parser.add_argument(
+        "--shrink",
+        action="store_true",
+        help="give the free space back to the disk; other programs wait while the store is "
+        "rewritten (default: later data uses it)",
+    )
 
 
 def _forget_options(parser: argparse.ArgumentParser) -> None:

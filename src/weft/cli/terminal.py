@@ -17,13 +17,16 @@ import os
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
 from unicodedata import combining, east_asian_width
 
 from msgspec import Struct
 
 from weft.lazy import lazy_pattern
 from weft.printable import clean_line, clean_text
+
+if TYPE_CHECKING:
+    from weft.store import Store
 
 from .console import LANE_COLOURS, STYLES, Console, raw_stream
 
@@ -196,6 +199,19 @@ class ProgressBar:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
             self._shown = False
+
+
+def index_with_progress(store: "Store") -> None:
+    """Bring the text index up to date, with a progress bar if that takes a moment."""
+    from weft.history import index_new_commits
+    from weft.thread.background_index import BULK_COMMITS
+
+    if store.count_unindexed() >= BULK_COMMITS:
+        bar = ProgressBar("indexing")
+        try:
+            index_new_commits(store, progress=bar)
+        finally:
+            bar.close()
 
 
 BOLD, CODE, DIM, RESET = "\x1b[1m", "\x1b[36m", "\x1b[2m", "\x1b[0m"

@@ -50,7 +50,7 @@ from .common import (
     writable_store,
 )
 from .console import print_error
-from .terminal import ProgressBar, plural
+from .terminal import ProgressBar, index_with_progress, plural
 
 REMARKS_SHOWN = 10
 STDIN = "-"
@@ -237,6 +237,7 @@ def import_sources(
         finally:
             bar.close()
         yield outcome
+    index_with_progress(store)
 
 
 def _import_source(

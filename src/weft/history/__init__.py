@@ -153,6 +153,7 @@ if TYPE_CHECKING:
         run_steps,
     )
     from .search import (
+        Located,
         Matches,
         RecallFilter,
         index_after_write,
@@ -166,7 +167,7 @@ if TYPE_CHECKING:
         search_matches,
         threads_with,
     )
-    from .terms import count_terms
+    from .terms import Word, count_terms
 
 __getattr__ = lazy_names(
     __name__,
@@ -211,11 +212,11 @@ __getattr__ = lazy_names(
         "oplog": "REDO UNDO is_switch plan_redo plan_undo read_operations undoable_moves",
         "ops": "ListRows apply_rewrite run_step run_steps PlannedRewrite plan_rewrite plan_state",
         "search": (
-            "Matches RecallFilter index_after_write index_new_commits message_words "
+            "Located Matches RecallFilter index_after_write index_new_commits message_words "
             "note_texts parse_query read_every_commit recall_commits search_commits "
             "search_matches threads_with"
         ),
-        "terms": "count_terms",
+        "terms": "Word count_terms",
     },
 )
 
@@ -249,6 +250,7 @@ __all__ = [
     "InsertedRow",
     "ListRows",
     "LiveName",
+    "Located",
     "MatchPoint",
     "MatchTrace",
     "Matches",
@@ -269,6 +271,7 @@ __all__ = [
     "State",
     "Swept",
     "View",
+    "Word",
     "add_times",
     "align_trimmed",
     "align_turns",

@@ -312,42 +312,73 @@ class Swept(Struct, frozen=True):
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
-def sweep(store: Store, since: float, *, preview: bool = False) -> Swept:
-    """Delete unreachable commits that the operation log has not mentioned since `since`."""
+MARK_ATTEMPTS = 5
+"""How often the unreachable commits of a thread are looked up again because it changed."""
+
+Progress = Callable[[int, int], None]
+"""Called with how many threads are done, and how many there are."""
+
+
+def sweep(
+    store: Store,
+    since: float,
+    *,
+    preview: bool = False,
+    shrink: bool = False,
+    progress: Progress | None = None,
+) -> Swept:
+    """Delete unreachable commits that the operation log has not mentioned since `since`.
+
+    Reads without a lock and deletes in short transactions, so that others can go on writing. A
+    thread that is written to all the time is left for the next run. `shrink` gives the free space
+    back to the disk; for that the whole store is rewritten, and all writers wait.
+    """
     maintenance = store.maintenance()
-    all_dropped: list[Dropped] = []
-    with store.transaction():
-        graphs: dict[str, dict[Id, tuple[Id, ...]]] = {}  # by thread: the parents of each commit
-        for thread, step in maintenance.commits():
-            graphs.setdefault(thread, {})[step.commit.id] = step.commit.parents
-        deleted = [record.name for record in store.threads(deleted=True)]
-        expired = [name for name in deleted if _was_deleted_before(name, since)]
-        for thread, parents in graphs.items():
-            is_expired = thread in expired
-            heads = set[Id]() if is_expired else maintenance.referenced_commits(thread, since)
-            reachable = _with_ancestors(heads, parents)
-            unreachable = [id for id in parents if id not in reachable]
-            if preview:
-                all_dropped.append(Dropped(len(unreachable), 0, 0))
-            else:
-                all_dropped.append(maintenance.drop(thread, unreachable))
-        for thread in () if preview else expired:
-            maintenance.drop_thread(thread)
-    swept = Swept(
-        sum(dropped.commits for dropped in all_dropped),
-        sum(dropped.entries for dropped in all_dropped),
-        sum(dropped.operations for dropped in all_dropped),
-        len(expired),
-    )
-    if not preview and (swept.commits or expired):
+    expired = {
+        record.name
+        for record in store.threads(deleted=True)
+        if _was_deleted_before(record.name, since)
+    }
+    names = [record.name for record in (*store.threads(), *store.threads(deleted=True))]
+    total = Swept(0, 0, 0)
+    for number, thread in enumerate(names, 1):
+        dropped = _sweep_thread(maintenance, thread, since, thread in expired, preview)
+        is_gone = thread in expired and (preview or maintenance.drop_thread(thread))
+        total = Swept(
+            total.commits + dropped.commits,
+            total.entries + dropped.entries,
+            total.operations + dropped.operations,
+            total.threads + is_gone,
+        )
+        if progress is not None:
+            progress(number, len(names))
+    if shrink and not preview:
         try:
             maintenance.scrub()
         except StoreError as error:
             raise StoreError(
-                f"{swept.commits} commits were removed, but the store could not be rewritten, so "
+                f"{total.commits} commits were removed, but the store could not be rewritten, so "
                 f"that its file has its old size: {error}"
             ) from None
-    return swept
+    return total
+
+
+def _sweep_thread(
+    maintenance: Maintenance, thread: str, since: float, is_expired: bool, preview: bool
+) -> Dropped:
+    """Delete the unreachable commits of one thread."""
+    total = Dropped()
+    for _ in range(MARK_ATTEMPTS):
+        graph = maintenance.commit_graph(thread)
+        heads = set[Id]() if is_expired else maintenance.referenced_commits(thread, since)
+        reachable = _with_ancestors(heads, graph.parents)
+        unreachable = [id for id in graph.parents if id not in reachable]
+        if preview or not unreachable:
+            return total + Dropped(len(unreachable))
+        total += maintenance.drop(thread, unreachable[::-1], graph)
+        if total.is_complete:
+            break
+    return total
 
 
 def _was_deleted_before(name: str, time: float) -> bool:

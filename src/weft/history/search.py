@@ -15,11 +15,12 @@ finds them beside messages; a recall does not, because they are for people.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from heapq import nlargest
-from itertools import chain
-from typing import Any, cast
+from functools import wraps
+from heapq import heapify, heappop, nlargest
+from itertools import chain, islice
+from typing import Any, ParamSpec, TypeVar, cast
 
 from msgspec import Struct, json
 
@@ -40,17 +41,24 @@ from .text_index import (
     SMALL_SEGMENTS,
     SMALL_SIZE,
     Document,
+    IndexChanged,
     TextIndex,
     make_segment,
     merge_segments,
     read_segment,
 )
 
+Args = ParamSpec("Args")
+Result = TypeVar("Result")
+
 PAGE = 512
 """How many commits are read at once."""
 
 CLOSING_PAGES = 8
 """The most pages that are indexed when a store is closed. A search indexes the rest."""
+
+READ_AT_ONCE = 50
+"""How many matching commits are read at once: as many as a list of hits shows by default."""
 
 SAMPLE = 32
 """How many commits of a segment `fsck` compares with their text, at least."""
@@ -89,12 +97,16 @@ REWRITE_METADATA = frozenset(
 _ESCAPE = lazy_pattern(r"\\(?:u[0-9a-fA-F]{4}|.)")
 
 
-def index_new_commits(store: Store, pages: int | None = None) -> int:
+def index_new_commits(
+    store: Store, pages: int | None = None, progress: Callable[[int, int], None] | None = None
+) -> int:
     """Index all new commits, or at most this many pages of them; returns how many.
 
-    It gives up if other writers keep adding commits first.
+    It gives up if other writers keep adding commits first. `progress` is called with how many
+    commits are indexed, and how many there are.
     """
     indexed = refusals = 0
+    total = 0 if progress is None else store.count_unindexed()
     while pages is None or indexed < pages * PAGE:
         size = SEGMENT_SIZE if pages is None else min(SEGMENT_SIZE, pages * PAGE - indexed)
         segment = _next_segment(store, size, 0)
@@ -102,6 +114,8 @@ def index_new_commits(store: Store, pages: int | None = None) -> int:
             break
         if _add_segment(store, segment):
             indexed += segment.size
+            if progress is not None:
+                progress(min(indexed, total), total)
         elif (refusals := refusals + 1) == MAX_REFUSALS:
             break
     return indexed
@@ -245,6 +259,19 @@ class Query(Struct, frozen=True):
     """Whether all words are stop words, which mean something only together."""
 
 
+def retried(search: Callable[Args, Result]) -> Callable[Args, Result]:
+    """The search, repeated on a new index if another writer has merged parts of the old one."""
+
+    @wraps(search)
+    def search_again(*args: Args.args, **options: Args.kwargs) -> Result:
+        for _ in range(MAX_REFUSALS):
+            with suppress(IndexChanged):
+                return search(*args, **options)
+        return search(*args, **options)
+
+    return search_again
+
+
 def parse_query(text: str) -> Query:
     """The words that count in a query."""
     words = tuple(dict.fromkeys(split_words(text)))
@@ -252,53 +279,68 @@ def parse_query(text: str) -> Query:
     return Query(content or words, not content)
 
 
+Located = tuple[str, Step]
+"""The name of a thread, and one of its commits."""
+
+
 class Matches(Struct, frozen=True):
     """The commits whose messages match a query, and those whose note or metadata does.
 
-    Both are sorted by relevance.
+    Both are in the order of relevance, and among equals the newest comes first. They are read from
+    the store as they are consumed.
     """
 
-    messages: list[Step]
-    notes: list[Step]
+    messages: Iterator[Located]
+    notes: Iterator[Located]
 
 
+@retried
 def search_commits(store: Store, thread: str, query: str, limit: int) -> list[Step]:
     """The commits that have every word of the query, best first; else those that have some."""
     parsed = parse_query(query)
     if not parsed.words:
-        return _substring_matches(store, thread, query, limit).messages
-    return _match_messages(store, open_index(store, thread), parsed, query, limit)[0]
+        messages = _substring_matches(store, [thread], query).messages
+    else:
+        messages = _match_messages(store, open_index(store, thread), parsed, query)[0]
+    return [step for _, step in islice(messages, limit)]
 
 
-def search_matches(store: Store, thread: str, query: str, limit: int) -> Matches:
-    """The commits whose messages, or whose note or metadata, have every word of the query.
+@retried
+def search_matches(store: Store, query: str, thread: str | None = None) -> Matches:
+    """The commits of a thread, or of a store, that have every word of the query.
 
-    If there are none, those whose messages have some of the words.
+    The words are in the messages of a commit, or in its note and metadata. If no commit has them
+    all, the messages with some of the words.
     """
     parsed = parse_query(query)
     if not parsed.words:
-        return _substring_matches(store, thread, query, limit)
+        names = [record.name for record in store.threads()] if thread is None else [thread]
+        return _substring_matches(store, names, query)
     index = open_index(store, thread)
-    notes = _match_notes(store, index, parsed, query, limit)
-    messages, is_complete = _match_messages(store, index, parsed, query, limit)
-    return Matches(messages if is_complete or not notes else [], notes)
+    notes = _match_notes(store, index, parsed, query)
+    messages, is_complete = _match_messages(store, index, parsed, query)
+    first_note = next(notes, None)
+    if first_note is None:
+        return Matches(messages, notes)
+    return Matches(messages if is_complete else iter(()), chain([first_note], notes))
 
 
-def _substring_matches(store: Store, thread: str, query: str, limit: int) -> Matches:
+def _substring_matches(store: Store, threads: Iterable[str], query: str) -> Matches:
     """The commits that contain the query as a substring, for a query without words."""
-    messages: list[Step] = []
-    notes: list[Step] = []
-    for step in read_every_commit(store, thread):
-        if query in commit_text(step.contents):
-            messages.append(step)
-        if query in "\n".join(note_texts(step.commit.kind, step.commit.data)):
-            notes.append(step)
-    return Matches(messages[:limit], notes[:limit])
+    messages: list[Located] = []
+    notes: list[Located] = []
+    for thread in threads:
+        for step in read_every_commit(store, thread):
+            if query in commit_text(step.contents):
+                messages.append((thread, step))
+            if query in "\n".join(note_texts(step.commit.kind, step.commit.data)):
+                notes.append((thread, step))
+    return Matches(iter(messages), iter(notes))
 
 
 def _match_messages(
-    store: Store, index: TextIndex, parsed: Query, query: str, limit: int
-) -> tuple[list[Step], bool]:
+    store: Store, index: TextIndex, parsed: Query, query: str
+) -> tuple[Iterator[Located], bool]:
     """The commits whose messages match, best first, and whether they have every word."""
     matches = match_words(index, parsed.words)
     complete = _positions_with_all(matches)
@@ -306,27 +348,26 @@ def _match_messages(
     if complete:
         scores = {position: scores[position] for position in complete}
     elif parsed.is_phrase:
-        return [], False
-    steps = _best_steps(store, index, scores, limit)
-    if parsed.is_phrase:
-        steps = [step for step in steps if _has_phrase(commit_text(step.contents), query)]
-    return steps, bool(complete and steps)
+        return iter(()), False
+    steps = _best_first(store, index, scores)
+    if not parsed.is_phrase:
+        return steps, bool(complete)
+    with_phrase = (
+        (thread, step) for thread, step in steps if _has_phrase(commit_text(step.contents), query)
+    )
+    first = next(with_phrase, None)
+    return (iter(()), False) if first is None else (chain([first], with_phrase), True)
 
 
-def _match_notes(
-    store: Store, index: TextIndex, parsed: Query, query: str, limit: int
-) -> list[Step]:
+def _match_notes(store: Store, index: TextIndex, parsed: Query, query: str) -> Iterator[Located]:
     """The commits whose note or metadata has every word, best first."""
     matches = match_notes(index, parsed.words)
     complete = _positions_with_all(matches)
-    if not complete:
-        return []
     scores = index.score_postings(weighted for match in matches for weighted in match.weighted)
-    steps = _best_steps(store, index, {position: scores[position] for position in complete}, limit)
-    if parsed.is_phrase:
-        texts = {step: note_texts(step.commit.kind, step.commit.data) for step in steps}
-        return [step for step in steps if _has_phrase("\n".join(texts[step]), query)]
-    return steps
+    for thread, step in _best_first(store, index, {each: scores[each] for each in complete}):
+        texts = note_texts(step.commit.kind, step.commit.data)
+        if not parsed.is_phrase or _has_phrase("\n".join(texts), query):
+            yield thread, step
 
 
 def match_notes(index: TextIndex, words: Iterable[Word]) -> list["WordMatch"]:
@@ -339,6 +380,7 @@ def match_notes(index: TextIndex, words: Iterable[Word]) -> list["WordMatch"]:
         Word(
             tuple(NOTE_MARK + part for part in word.required),
             tuple(NOTE_MARK + part for part in word.extra),
+            word.identifier and NOTE_MARK + word.identifier,
         )
         for word in words
     ]
@@ -351,11 +393,13 @@ def _positions_with_all(matches: Sequence["WordMatch"]) -> set[int]:
     return set(matches[0].positions).intersection(*(match.positions for match in matches[1:]))
 
 
-def _best_steps(
-    store: Store, index: TextIndex, scores: Mapping[int, float], limit: int
-) -> list[Step]:
-    best = nlargest(limit, scores.items(), key=_score_then_position)
-    return [step for _, step in store.read_keys([index.keys[position] for position, _ in best])]
+def _best_first(store: Store, index: TextIndex, scores: Mapping[int, float]) -> Iterator[Located]:
+    """The commits at these positions, the best first; read in pages as they are consumed."""
+    queue = [(-score, -position) for position, score in scores.items()]
+    heapify(queue)
+    while queue:
+        page = [heappop(queue) for _ in range(min(READ_AT_ONCE, len(queue)))]
+        yield from store.read_keys([index.keys[-position] for _, position in page])
 
 
 def _has_phrase(text: str, phrase: str) -> bool:
@@ -389,11 +433,11 @@ def match_distinctive_words(index: TextIndex, words: Sequence[Word]) -> dict[Wor
     scored = 0
 
     def identifiers_then_rare(word: Word) -> tuple[bool, int]:
-        return len(word.required) == 1, document_counts[word]
+        return not word.identifier, document_counts[word]
 
     # In this order, common words use what the others leave of the limit.
     for word in sorted(words, key=identifiers_then_rare):
-        match = match_identifier(index, word) if len(word.required) > 1 else None
+        match = match_identifier(index, word.identifier) if word.identifier else None
         if match is not None and match.positions and document_counts[word] > COMMON_PART:
             matches[word] = match
         elif scored and scored + document_counts[word] > MAX_SCORED:
@@ -406,9 +450,8 @@ def match_distinctive_words(index: TextIndex, words: Sequence[Word]) -> dict[Wor
     return matches
 
 
-def match_identifier(index: TextIndex, word: Word) -> WordMatch:
+def match_identifier(index: TextIndex, name: str) -> WordMatch:
     """The commits that have an identifier, or a longer one that begins with it, as a whole."""
-    name = word.extra[0]
     postings = _union_postings(index, [name, *index.variants(name, within=False)])
     return WordMatch(postings, [(postings, 1.0)])
 
@@ -430,8 +473,9 @@ def match_word(index: TextIndex, word: Word, *, within: bool = False) -> WordMat
     name = word.required[0]
     weighted = [(common, 1.0)]
     if len(parts) > 1:
-        name = word.extra[0]
-        weighted = match_identifier(index, word).weighted
+        if word.identifier:
+            name = word.identifier
+            weighted = match_identifier(index, name).weighted
         weighted += [
             (postings, PART_WEIGHT)
             for part, postings in zip(word.required, parts, strict=True)
@@ -456,6 +500,7 @@ def _union_postings(index: TextIndex, terms: Sequence[str]) -> dict[int, int]:
     return union
 
 
+@retried
 def threads_with(store: Store, query: str) -> set[str] | None:
     """The threads in which a search finds something; `None` if the index cannot answer that."""
     parsed = parse_query(query)
@@ -499,6 +544,7 @@ class RecallFilter(Struct, frozen=True):
 EVERYTHING = RecallFilter()
 
 
+@retried
 def recall_commits(
     store: Store,
     thread: str,

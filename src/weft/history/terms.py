@@ -6,7 +6,7 @@ A word gives one or more terms, all in lower case and without accents:
 - An identifier gives its parts and the whole: `getUserById` and `get_user_by_id` both give `get`,
   `user`, `by`, `id` and `getuserbyid`. Paths and dotted names are split in the same way.
 - Text without spaces between words (Chinese, Japanese, Korean, Thai and others) gives each
-  character and each pair of neighbouring characters.
+  character and each pair of neighbouring characters. `用Python写` has the word `Python`.
 
 A stored index depends on these rules: a change of them needs a migration that empties the index.
 """
@@ -24,16 +24,20 @@ LONGEST_TERM = 64
 _CACHE_SIZE = 100_000
 _CACHED_LENGTH = 40  # longer words rarely occur twice
 
-_WORD = lazy_pattern(r"\w+(?:[-.'’]\w+)*")
+# Blocks of scripts that write no spaces between words, and of Hangul, whose particles have none.
+_UNSPACED_LETTERS = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uac00-\ud7af\uf900-\ufaff"
+    "\uff66-\uff9f\uffa0-\uffdc\U00020000-\U0003ffff"
+)
+_LETTER = rf"[^\W{_UNSPACED_LETTERS}]"
+_WORD = lazy_pattern(rf"[{_UNSPACED_LETTERS}]+|{_LETTER}+(?:[-.'’]{_LETTER}+)*")
+_ASCII_WORD = lazy_pattern(r"\w+(?:[-.'’]\w+)*")  # the same for ASCII text, in half of the time
+_UNSPACED = lazy_pattern(f"[{_UNSPACED_LETTERS}]+")
 _PART = lazy_pattern(r"[^\W_]+")
 _CAMEL_PART = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
 _PLURAL = lazy_pattern("[A-Z]{2,}s")  # APIs, URLs
 _NUMBERED = lazy_pattern(r"([a-z]{3,})\d+")  # module17
-_UNSPACED = lazy_pattern(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
-    "\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+"
-)
-
 # Words that occur in most texts, so that they say nothing about what a text is about.
 _STOP_WORDS = """
 a about above after again against all also am an and any are as at be because been before being
@@ -53,12 +57,14 @@ re
 class Word(NamedTuple):
     """The terms of one word.
 
-    A text with the word has all `required` terms. `extra` are more terms of the same word, such as
-    an identifier without its separators.
+    A text with the word has all `required` terms. `extra` are more terms of the same word.
+    `identifier` is the one that stands for a whole identifier: its parts without separators. It is
+    empty for other words.
     """
 
     required: tuple[str, ...]
     extra: tuple[str, ...] = ()
+    identifier: str = ""
 
     @property
     def is_stop_word(self) -> bool:
@@ -69,8 +75,8 @@ def count_terms(text: str) -> dict[str, int]:
     """How often each term occurs in a text."""
     counts: dict[str, int] = {}
     count, cached = counts.get, _cache.get
-    for word, times in Counter(_WORD.findall(text)).items():
-        required, extra = cached(word) or split_word(word)
+    for word, times in Counter(_find_words(text)).items():
+        required, extra, _ = cached(word) or split_word(word)
         for term in required + extra if extra else required:
             counts[term] = count(term, 0) + times
     return counts
@@ -78,7 +84,12 @@ def count_terms(text: str) -> dict[str, int]:
 
 def split_words(text: str) -> list[Word]:
     """The words of a text, in order."""
-    return [word for word in map(split_word, _WORD.findall(text)) if word.required]
+    return [word for word in map(split_word, _find_words(text)) if word.required]
+
+
+def _find_words(text: str) -> list[str]:
+    """The words of a text. Where the script changes to one without spaces, a new word begins."""
+    return _ASCII_WORD.findall(text) if text.isascii() else _WORD.findall(normalize("NFC", text))
 
 
 def split_word(word: str) -> Word:
@@ -160,7 +171,7 @@ def _split(word: str) -> Word:
     required = tuple(dict.fromkeys(stem(piece[:LONGEST_TERM]) for piece in pieces))
     joined = "".join(pieces)[:LONGEST_TERM]
     if len(pieces) > 1:
-        return Word(required, (joined,))
+        return Word(required, (joined,), joined)
     numbered = _NUMBERED.fullmatch(joined)
     return Word(required, (stem(numbered[1]),) if numbered else ())
 
@@ -190,7 +201,11 @@ def _is_readable(piece: str) -> bool:
 
 
 def _split_unspaced(folded: str) -> Word:
-    """Pairs of characters, and single ones. Other parts of a mixed word are split as usual."""
+    """Pairs of characters, and single ones.
+
+    Some characters are in a script without spaces only in their compatibility form, so that the
+    word may have other parts; these are split as usual.
+    """
     required: list[str] = []
     characters: list[str] = []
     for run in _UNSPACED.findall(folded):

@@ -251,6 +251,10 @@ class _DocumentRange(Struct, frozen=True, gc=False):
     start: int
 
 
+class IndexChanged(Exception):
+    """Another writer has merged or removed a segment that this index reads: open it again."""
+
+
 class TextIndex:
     """The index of one thread, or of all threads of a store, at one moment.
 
@@ -313,6 +317,8 @@ class TextIndex:
         """Load these buckets, or all."""
         stored = [number for number in self._by_segment if number > 0]
         blocks = self._store.index_blocks(buckets, stored)
+        if not self._store.segments().keys() >= set(stored):
+            raise IndexChanged
         for number, segment in self._unwritten.items():
             blocks += [
                 (number, block)

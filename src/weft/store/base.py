@@ -19,7 +19,7 @@ which defines ids. A *tombstone* is an object whose bytes were replaced on purpo
 and a checksum over the new bytes shows that it is not damaged.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
@@ -461,6 +461,15 @@ class Store(Protocol):
         """The link of each key that has exactly one. Links of deleted threads are ignored."""
         ...
 
+    @property
+    def address(self) -> str | None:
+        """The address with which `open_store` opens the same store; `None` if it is in memory."""
+        ...
+
+    def count_unindexed(self) -> int:
+        """How many commits are not in the text index; it may count some that were deleted."""
+        ...
+
     def unindexed(self, limit: int, after: int = 0) -> list[Unindexed]:
         """The next `limit` commits that are not in the text index, with numbers above `after`.
 
@@ -552,12 +561,34 @@ class ObjectFormat(Struct, frozen=True):
     plain_bodies: tuple[bytes, ...]
 
 
-class Dropped(Struct, frozen=True):
-    """How many objects were deleted."""
+class CommitGraph(Struct, frozen=True):
+    """The commits of one thread: their parents, and the newest operation that mentions each.
 
-    commits: int
-    entries: int
-    operations: int
+    Parents come before their children in `parents`. `last_operation` is the number of the thread's
+    newest operation. Every change of a thread is an operation, so a thread with the same number has
+    not changed.
+    """
+
+    parents: dict[Id, tuple[Id, ...]]
+    mentions: dict[Id, int]
+    last_operation: int
+
+
+class Dropped(Struct, frozen=True):
+    """How many objects were deleted; not `is_complete` if the thread changed before the end."""
+
+    commits: int = 0
+    entries: int = 0
+    operations: int = 0
+    is_complete: bool = True
+
+    def __add__(self, other: "Dropped") -> "Dropped":
+        return Dropped(
+            self.commits + other.commits,
+            self.entries + other.entries,
+            self.operations + other.operations,
+            other.is_complete,
+        )
 
 
 class Maintenance(Protocol):
@@ -620,12 +651,22 @@ class Maintenance(Protocol):
         """The commits that refs point at, and those in log lines since this time."""
         ...
 
-    def drop(self, thread: str, commits: Collection[Id]) -> Dropped:
-        """Delete these commits, their text in the index, and the entries that only they use."""
+    def commit_graph(self, thread: str) -> CommitGraph:
+        """The commits of a thread without their content."""
         ...
 
-    def drop_thread(self, thread: str) -> None:
-        """Delete a thread that has no commits left, with its branches and its log."""
+    def drop(self, thread: str, commits: Sequence[Id], graph: CommitGraph) -> Dropped:
+        """Delete commits, their text in the index, and the entries that no other commit uses.
+
+        Children come before their parents in `commits`. Deletes in short transactions, so that
+        other writers wait only a moment. Operations up to the newest one that mentions one of the
+        commits are deleted first, because undo cannot go past them. It ends early if the thread
+        changes after `graph` was read.
+        """
+        ...
+
+    def drop_thread(self, thread: str) -> bool:
+        """Delete a thread with its branches and its log; false if it still has commits."""
         ...
 
     def repair_structure(self) -> list[str]:

@@ -168,6 +168,13 @@ class Database(Protocol):
     def write_many(
         self, sql: str, values: Iterable[Sequence[Any]], *, keeps_memo: bool = False
     ) -> None: ...
+    def overwriting_deletes(self) -> AbstractContextManager[object]:
+        """Inside, deleted rows are overwritten in the file, so that their content is gone.
+
+        PostgreSQL does not: its vacuum reuses the space later.
+        """
+        ...
+
     def scrub(self) -> None:
         """Remove overwritten data from the database's files, as far as possible."""
         ...

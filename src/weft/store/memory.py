@@ -7,7 +7,7 @@ on a copy of all tables; the originals are restored if the transaction fails.
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import RLock
@@ -23,6 +23,7 @@ from .base import (
     IMPORT,
     Arrival,
     AttemptRecord,
+    CommitGraph,
     CommitRecord,
     Dropped,
     Flaw,
@@ -459,6 +460,13 @@ class MemoryStore:
         with self._lock:
             return self._thread_tables(thread).number
 
+    @property
+    def address(self) -> str | None:
+        return None
+
+    def count_unindexed(self) -> int:
+        return len(self._tables.unindexed)
+
     def unindexed(self, limit: int, after: int = 0) -> list[Unindexed]:
         with self._lock:
             keys = sorted(key for key in self._tables.unindexed if key > after)
@@ -749,7 +757,30 @@ class MemoryMaintenance:
                 ids.update(id for id in (operation.old, operation.new) if id is not None)
         return ids
 
-    def drop(self, thread: str, commits: Collection[Id]) -> Dropped:
+    def commit_graph(self, thread: str) -> CommitGraph:
+        if thread not in self._store.tables.threads:
+            return CommitGraph({}, {}, 0)
+        thread_tables = self._store.tables.threads[thread]
+        mentions = {
+            id: operation.seq
+            for operation in thread_tables.log
+            for id in (operation.old, operation.new)
+            if id in thread_tables.commits
+        }
+        parents = {
+            id: tuple(parent for parent in step.commit.parents if parent in thread_tables.commits)
+            for id, step in thread_tables.commits.items()
+        }
+        return CommitGraph(parents, mentions, _last_seq(thread_tables.log))
+
+    def drop(self, thread: str, commits: Sequence[Id], graph: CommitGraph) -> Dropped:
+        with self._store.transaction():
+            thread_tables = self._store.tables.threads.get(thread)
+            if thread_tables is None or _last_seq(thread_tables.log) != graph.last_operation:
+                return Dropped(is_complete=False)
+            return self._drop(thread, commits)
+
+    def _drop(self, thread: str, commits: Sequence[Id]) -> Dropped:
         tables = self._store.copy_tables()
         thread_tables = tables.threads[thread]
         ids = set(commits)
@@ -794,8 +825,13 @@ class MemoryMaintenance:
                 del tables.tombstones[(kind, id)]
         return Dropped(len(commits), len(unused), log_start)
 
-    def drop_thread(self, thread: str) -> None:
-        del self._store.copy_tables().threads[thread]
+    def drop_thread(self, thread: str) -> bool:
+        with self._store.transaction():
+            tables = self._store.tables.threads.get(thread)
+            if tables is None or tables.commits:
+                return False
+            del self._store.copy_tables().threads[thread]
+        return True
 
     def repair_structure(self) -> list[str]:
         return []
@@ -822,6 +858,10 @@ def _is_deleted(name: str) -> bool:
 
 def _node(step: Step) -> Node:
     return Node(step.commit.id, step.depth, step.commit.parents)
+
+
+def _last_seq(log: Sequence[Operation]) -> int:
+    return log[-1].seq if log else 0
 
 
 def _seq(operation: Operation) -> int:

@@ -14,7 +14,7 @@ write:
 
 import re
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from threading import Lock, local
 from typing import Any, TypeVar
@@ -48,6 +48,7 @@ class PostgresStore(SqlStore):
 
     def __init__(self, url: str) -> None:
         self._database = PostgresDatabase(url)
+        self.address = url
         super().__init__(self._database)
 
     def close(self) -> None:
@@ -191,6 +192,9 @@ class PostgresDatabase:
     def _write_many(self, sql: str, values: Iterable[Sequence[Any]]) -> None:
         with self._connection().cursor() as cursor:
             cursor.executemany(_to_psycopg(sql), values)
+
+    def overwriting_deletes(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def scrub(self) -> None:
         """Rewrite all tables, so that their files no longer contain deleted data.

@@ -540,6 +540,13 @@ class SqlStore:
     def thread_number(self, thread: str) -> int:
         return self._thread_key(thread)
 
+    def count_unindexed(self) -> int:
+        ((new, pending),) = self._db.read(
+            """SELECT coalesce((SELECT max(key) FROM commits), 0) - (SELECT last FROM indexed),
+            (SELECT count(*) FROM index_pending)"""
+        )
+        return max(0, new) + pending
+
     def unindexed(self, limit: int, after: int = 0) -> list[Unindexed]:
         sql = f"""SELECT c.thread, {COLUMNS} FROM commits c
             LEFT JOIN entry e ON e.key = c.entry WHERE"""

@@ -1,7 +1,7 @@
 """The maintenance interface in SQL: structural checks, repair, deletion."""
 
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +10,7 @@ from weft.ids import Id
 from .base import (
     BUCKETS,
     AttemptRecord,
+    CommitGraph,
     Dropped,
     Flaw,
     ObjectKind,
@@ -349,6 +350,9 @@ def read_log(db: Database) -> list[SqlRow]:
 
 PAGE = 1000
 
+DROPPED_AT_ONCE = 500
+"""Commits that `gc` deletes in one transaction: about 20 ms, for which other writers wait."""
+
 
 class SqlMaintenance:
     """Maintenance of a SQL store: `read_rows` reads rows of commits, `to_steps` decodes them."""
@@ -517,54 +521,81 @@ class SqlMaintenance:
             self._db.write("UPDATE indexed SET last = 0")
 
     def referenced_commits(self, thread: str, since: float) -> set[Id]:
+        owner = self._owner(thread)
+        if owner is None:
+            return set()
+        logged = """SELECT {} FROM operation o LEFT JOIN commits b ON b.key = o.new
+            WHERE o.thread = ? AND coalesce(o.created, b.created) >= ?"""
         rows = self._db.read(
-            """SELECT c.id FROM commits c JOIN thread t ON t.key = c.thread WHERE t.name = ?
-            AND (c.key IN (SELECT target FROM ref) OR c.key IN
-            (SELECT o.old FROM operation o LEFT JOIN commits b ON b.key = o.new
-            WHERE coalesce(o.created, b.created) >= ?) OR c.key IN
-            (SELECT o.new FROM operation o LEFT JOIN commits b ON b.key = o.new
-            WHERE coalesce(o.created, b.created) >= ?))""",
-            (thread, since, since),
+            f"""SELECT c.id FROM commits c WHERE c.key IN (
+            SELECT target FROM ref WHERE thread = ? UNION {logged.format("o.old")}
+            UNION {logged.format("o.new")})""",
+            (owner, owner, since, owner, since),
         )
-        return {row[0] for row in rows}
+        return {id for (id,) in rows}
 
-    def drop_thread(self, thread: str) -> None:
-        with self._db.transaction():
-            ((owner,),) = self._db.read("SELECT key FROM thread WHERE name = ?", (thread,))
+    def commit_graph(self, thread: str) -> CommitGraph:
+        owner = self._owner(thread)
+        if owner is None:
+            return CommitGraph({}, {}, 0)
+        # The log is read first: a change while the rest is read makes it longer.
+        operations = self._db.read(
+            "SELECT seq, old, new FROM operation WHERE thread = ? ORDER BY seq", (owner,)
+        )
+        rows = self._db.read(
+            "SELECT key, id, parent, second FROM commits WHERE thread = ? ORDER BY key", (owner,)
+        )
+        ids: dict[int | None, Id] = {row[0]: row[1] for row in rows}
+        parents = {
+            id: tuple(ids[parent] for parent in (first, second) if parent in ids)
+            for _, id, first, second in rows
+        }
+        mentions = {
+            ids[key]: seq for seq, old, new in operations for key in (old, new) if key in ids
+        }
+        return CommitGraph(parents, mentions, operations[-1][0] if operations else 0)
+
+    def drop(self, thread: str, commits: Sequence[Id], graph: CommitGraph) -> Dropped:
+        last_mention = max((graph.mentions.get(id, 0) for id in commits), default=0)
+        last_operation = graph.last_operation
+        dropped = Dropped()
+        for start in range(0, len(commits), DROPPED_AT_ONCE):
+            chunk = commits[start : start + DROPPED_AT_ONCE]
+            with self._db.overwriting_deletes(), self._db.transaction():
+                owner = self._owner(thread)
+                if owner is None or self._last_operation(owner) != last_operation:
+                    return dropped + Dropped(is_complete=False)
+                operations = 0 if start else self._trim_log(owner, last_mention)
+                counts = self._drop_commits(owner, chunk)
+                last_operation = self._last_operation(owner)
+            dropped += Dropped(*counts, operations)
+        return dropped
+
+    def drop_thread(self, thread: str) -> bool:
+        with self._db.overwriting_deletes(), self._db.transaction():
+            owner = self._owner(thread)
+            if owner is None or self._db.read(
+                "SELECT 1 FROM commits WHERE thread = ? LIMIT 1", (owner,)
+            ):
+                return False
             for table in ("operation", "batch", "ref", "checkpoint"):
                 self._db.write(f"DELETE FROM {table} WHERE thread = ?", (owner,))
             self._db.write("DELETE FROM thread WHERE key = ?", (owner,))
+        return True
 
-    def drop(self, thread: str, commits: Collection[Id]) -> Dropped:
-        if not commits:
-            return Dropped(0, 0, 0)
-        with self._db.transaction():
-            ((owner,),) = self._db.read("SELECT key FROM thread WHERE name = ?", (thread,))
-            keys = self._drop_commits(owner, commits)
-            last_deleted = self._db.read(
-                """SELECT coalesce(max(o.seq), 0) FROM operation o
-                LEFT JOIN commits a ON a.key = o.old LEFT JOIN commits b ON b.key = o.new
-                WHERE o.thread = ? AND ((o.old IS NOT NULL AND a.key IS NULL)
-                OR (o.new IS NOT NULL AND b.key IS NULL))""",
-                (owner,),
-            )[0][0]
-            # Undo cannot go past an operation whose commits are gone: delete older ones too.
-            sql = "DELETE FROM operation WHERE thread = ? AND seq <= ?"
-            operations = self._db.write(sql, (owner, last_deleted))
-            self._db.write(
-                "DELETE FROM batch WHERE thread = ? AND last <= ?", (owner, last_deleted)
-            )
-            entries = self._db.write(  # tombstones stay: they keep the text forgotten
-                """DELETE FROM entry WHERE NOT EXISTS (SELECT 1 FROM commits c
-                WHERE c.entry = entry.key) AND NOT EXISTS (SELECT 1 FROM commit_entry m
-                WHERE m.entry = entry.key) AND NOT EXISTS (SELECT 1 FROM tombstone g
-                WHERE g.kind = 'entry' AND g.id = entry.id)"""
-            )
-            self._db.write(
-                """DELETE FROM tombstone WHERE kind = 'commit' AND NOT EXISTS
-                (SELECT 1 FROM commits c WHERE c.id = tombstone.id)"""
-            )
-            return Dropped(len(keys), entries, operations)
+    def _owner(self, thread: str) -> int | None:
+        """The key of a thread; `None` if there is no thread of this name."""
+        rows = self._db.read("SELECT key FROM thread WHERE name = ?", (thread,))
+        return rows[0][0] if rows else None
+
+    def _last_operation(self, owner: int) -> int:
+        sql = "SELECT coalesce(max(seq), 0) FROM operation WHERE thread = ?"
+        return self._db.read(sql, (owner,))[0][0]
+
+    def _trim_log(self, owner: int, last: int) -> int:
+        """Delete the operations of a thread up to this one; returns how many."""
+        self._db.write("DELETE FROM batch WHERE thread = ? AND last <= ?", (owner, last))
+        return self._db.write("DELETE FROM operation WHERE thread = ? AND seq <= ?", (owner, last))
 
     def repair_structure(self) -> list[str]:
         return repair_structure(self._db)
@@ -578,24 +609,46 @@ class SqlMaintenance:
     def _unhashed_rows(self) -> Iterator[SqlRow]:
         yield from self._db.read("SELECT id, thread, created, usage, chain, checksum FROM commits")
 
-    def _drop_commits(self, owner: int, commits: Collection[Id]) -> list[int]:
-        keys: list[int] = []
-        for id in commits:
-            sql = "SELECT key FROM commits WHERE thread = ? AND id = ?"
-            keys += [key for (key,) in self._db.read(sql, (owner, id))]
-        unindex_commits(self._db, owner, keys)
+    def _drop_commits(self, owner: int, ids: Sequence[Id]) -> tuple[int, int]:
+        """Delete these commits; returns how many commits and entries were deleted."""
+        holes = ", ".join("?" * len(ids))
+        rows = self._db.read(
+            f"SELECT key, entry FROM commits WHERE thread = ? AND id IN ({holes})", (owner, *ids)
+        )
+        keys = [(key,) for key, _ in rows]
+        entries = {entry for _, entry in rows if entry is not None}
+        for (key,) in keys:
+            sql = "SELECT entry FROM commit_entry WHERE commit_key = ?"
+            entries.update(entry for (entry,) in self._db.read(sql, (key,)))
+        unindex_commits(self._db, owner, [key for (key,) in keys])
         for table in ("attempt", "link", "commit_entry"):
-            sql = f"DELETE FROM {table} WHERE commit_key = ?"
-            self._db.write_many(sql, [(key,) for key in keys])
-        self._db.write_many("DELETE FROM index_pending WHERE key = ?", [(key,) for key in keys])
-        self._db.write_many("DELETE FROM commits WHERE key = ?", [(key,) for key in keys])
+            self._db.write_many(f"DELETE FROM {table} WHERE commit_key = ?", keys)
+        self._db.write_many("DELETE FROM index_pending WHERE key = ?", keys)
+        self._db.write_many(  # a tombstone of the same commit in another thread stays
+            """DELETE FROM tombstone WHERE kind = 'commit' AND id =
+            (SELECT c.id FROM commits c WHERE c.key = ?) AND NOT EXISTS (SELECT 1 FROM commits o
+            WHERE o.id = tombstone.id AND o.key <> ?)""",
+            [(key, key) for (key,) in keys] if self.has_tombstones() else [],
+        )
+        self._db.write_many("DELETE FROM commits WHERE key = ?", keys)
         # SQLite gives the highest keys again once their rows are gone. The next commits would
         # count as indexed if `last` stayed above them, and no search would find them.
         self._db.write(
             """UPDATE indexed SET last = (SELECT coalesce(max(key), 0) FROM commits)
             WHERE last > (SELECT coalesce(max(key), 0) FROM commits)"""
         )
-        return keys
+        deleted = sum(  # tombstones stay, with their entries: they keep the text forgotten
+            self._db.write(
+                """DELETE FROM entry WHERE key = ?
+                AND NOT EXISTS (SELECT 1 FROM commits c WHERE c.entry = entry.key)
+                AND NOT EXISTS (SELECT 1 FROM commit_entry m WHERE m.entry = entry.key)
+                AND NOT EXISTS (SELECT 1 FROM tombstone g
+                    WHERE g.kind = 'entry' AND g.id = entry.id)""",
+                (entry,),
+            )
+            for entry in sorted(entries)
+        )
+        return len(keys), deleted
 
 
 def block_key(bucket: int, segment: int) -> int:
@@ -610,12 +663,10 @@ def read_keys(packed: bytes) -> "array[int]":
 
 def unindex_commits(db: Database, owner: int, keys: Sequence[int]) -> None:
     """Remove the segments with one of these commits; all their commits are indexed again later."""
-    segments: set[int] = set()
-    for key in keys:
-        sql = "SELECT segment, keys FROM index_commit WHERE thread = ? AND low <= ? AND high >= ?"
-        for segment, packed in db.read(sql, (owner, key, key)):
-            if segment not in segments and key in read_keys(packed):
-                segments.add(segment)
+    wanted = set(keys)
+    sql = "SELECT segment, keys FROM index_commit WHERE thread = ? AND low <= ? AND high >= ?"
+    rows = db.read(sql, (owner, max(keys), min(keys))) if keys else []
+    segments = {segment for segment, packed in rows if not wanted.isdisjoint(read_keys(packed))}
     for segment in segments:
         rows = db.read("SELECT keys FROM index_commit WHERE segment = ?", (segment,))
         pending = [(key,) for (packed,) in rows for key in read_keys(packed)]

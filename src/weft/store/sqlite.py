@@ -46,6 +46,7 @@ class SqliteStore(SqlStore):
 
     def __init__(self, path: str | Path) -> None:
         self._file = SqliteFile(str(path))
+        self.address = None if str(path) == ":memory:" else os.path.abspath(path)
         super().__init__(self._file)
 
     def close(self) -> None:
@@ -232,6 +233,15 @@ class SqliteFile:
     ) -> None:
         self._before_write(keeps_memo)
         self._db.executemany(sql, values)
+
+    @contextmanager
+    def overwriting_deletes(self) -> Generator[None]:
+        with self.lock:
+            self._db.execute("PRAGMA secure_delete = ON")
+            try:
+                yield
+            finally:
+                self._db.execute("PRAGMA secure_delete = OFF")
 
     def scrub(self) -> None:
         """Rewrite the file, and truncate the log: freed pages keep their old content."""

@@ -18,21 +18,24 @@ page.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from heapq import heapify, heappop, heappush
+from itertools import chain, islice
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft.compact.names import find_names
 from weft.errors import Ambiguous, NotFound, WrongValue
 from weft.history import (
     TAG,
+    Located,
     Matches,
     RecallFilter,
     Rewrite,
     Row,
+    Word,
     compile_slots,
     count_terms,
     decode_body,
@@ -44,14 +47,12 @@ from weft.history import (
     read_every_commit,
     read_tags,
     recall_commits,
-    search_commits,
     search_matches,
-    threads_with,
 )
 from weft.ids import Id
 from weft.lazy import lazy_pattern
 from weft.model import SYSTEM_ROLES, Message, Text, ToolResult, display_text, speaker, texts
-from weft.store import Step, Store, ThreadRecord
+from weft.store import Step, Store
 
 from .arguments import check_count, check_flag, check_text
 from .handle import Handle
@@ -65,8 +66,8 @@ THREAD_KINDS = ("title", "name")
 """The kinds of hits that are threads."""
 
 ROLES = ("user", "assistant", "tool", *sorted(SYSTEM_ROLES))
-NO_LIMIT = 2**31 - 1
-"""The limit of a search whose results a filter selects from afterwards."""
+HITS_AT_ONCE = 50
+"""Commits whose messages are compared with the branch at once."""
 
 RECALL_TOKENS = 2500
 """The default size of a page."""
@@ -228,54 +229,50 @@ def read_moment(field: str, value: Any) -> float | None:
 
 
 def search(handle: Handle, query: str, limit: int = LIMIT, filter: Filter = Filter()) -> list[Hit]:  # noqa: B008
-    """All messages that match, those that a model still sees first, then by relevance.
+    """All messages that match, the most relevant first; then tags, notes and metadata that match.
 
-    Matching tags, notes and metadata of the branch come after the live messages. Those of other
-    branches come last.
+    A smaller limit returns the first hits of a larger one.
     """
     check_count("limit", limit)
     if not check_text("query", query).strip():
         if filter.path is None:
             return []
         query = filter.path
-    branch_handle = handle if filter.branch is None else handle.on_branch(filter.branch)
-    matches = _candidates(branch_handle, query, limit, filter)
-    hits = _matching_messages(branch_handle, query, matches.messages, filter)
-    if filter.is_about_messages:
-        return _unique(sorted(hits, key=lambda hit: not hit.live))[:limit]
+    handle = handle if filter.branch is None else handle.on_branch(filter.branch)
+    matches = _candidates(handle, query, filter)
+    handles = {handle.name: handle}
+    hits = list(islice(_message_hits(handles, query, matches.messages, filter), limit))
+    if filter.is_about_messages or len(hits) == limit:
+        return hits
     listed = {hit.commit for hit in hits}
-    tags = _tag_hits(branch_handle, query, filter)
-    notes = _note_hits(branch_handle, query, matches.notes, filter)
-    notes = [hit for hit in notes if hit.commit not in listed]
-    return sorted([*_unique(hits), *tags, *notes], key=lambda hit: not hit.live)[:limit]
+    tags = _tag_hits(handle, query, filter)
+    notes = _note_hits(handles, query, matches.notes, filter)
+    return list(islice(chain(hits, tags, (h for h in notes if h.commit not in listed)), limit))
 
 
-def _note_hits(handle: Handle, query: str, steps: Sequence[Step], filter: Filter) -> list[Hit]:
+def _note_hits(
+    handles: Mapping[str, Handle], query: str, commits: Iterator[Located], filter: Filter
+) -> Iterator[Hit]:
     """The notes and metadata of these commits that match; at most one hit for each commit."""
     matches = _matcher(query, filter)
-    on_branch = _on_branch(handle, [step.commit.id for step in steps])
-    hits: list[Hit] = []
-    for step in steps:
+    for thread, step in commits:
         commit = step.commit
         note, metadata = _notes_of(step)
         lines = [line for line in metadata.splitlines() if matches(line)]
         if filter.regex and not matches(note) and not lines:
             continue
         kind = "note" if note and (matches(note) or not lines) else "metadata"
-        hits.append(
-            Hit(
-                _note_target(step),
-                note if kind == "note" else "\n".join(lines) or metadata,
-                commit.id in on_branch,
-                "",
-                commit.id.hex(),
-                speaker=kind,
-                thread=handle.name,
-                created=datetime.fromtimestamp(commit.created, UTC),
-                kind=kind,
-            )
+        yield Hit(
+            _note_target(step),
+            note if kind == "note" else "\n".join(lines) or metadata,
+            commit.id in _on_branch(handles[thread], [commit.id]),
+            "",
+            commit.id.hex(),
+            speaker=kind,
+            thread=thread,
+            created=datetime.fromtimestamp(commit.created, UTC),
+            kind=kind,
         )
-    return hits
 
 
 def _on_branch(handle: Handle, commits: Sequence[Id]) -> Collection[Id]:
@@ -321,8 +318,11 @@ def _tag_hits(handle: Handle, query: str, filter: Filter) -> list[Hit]:
     ]
 
 
-def _title_hits(store: Store, record: ThreadRecord, query: str, filter: Filter) -> list[Hit]:
+def _title_hits(handle: Handle, query: str, filter: Filter) -> list[Hit]:
     """A hit for the title or the name of a thread, if it matches; its commit is the head."""
+    store, record = handle.store, handle.store.read_thread(handle.name)
+    if record is None:  # deleted meanwhile
+        return []
     matches = _name_matcher(query, filter)
     names = [("title", record.title or ""), ("name", record.name)]
     kind, text = next(((kind, text) for kind, text in names if matches(text)), ("", ""))
@@ -339,71 +339,142 @@ def _title_hits(store: Store, record: ThreadRecord, query: str, filter: Filter) 
     ]
 
 
-def _unique(hits: Iterable[Hit]) -> list[Hit]:
-    """Each message once: in its current version if that matches, else the first version listed."""
-    unique: dict[str, Hit] = {}
+def _unique(hits: Iterable[Hit]) -> Iterator[Hit]:
+    """The first hit of each message."""
+    returned: set[tuple[str, str]] = set()
     for hit in hits:
-        earlier = unique.get(hit.id)
-        if earlier is None or (hit.live and not earlier.live):
-            unique[hit.id] = hit
-    return list(unique.values())
+        if (hit.thread, hit.id) not in returned:
+            returned.add((hit.thread, hit.id))
+            yield hit
 
 
-def _matching_messages(
-    handle: Handle, query: str, commits: Sequence[Step], filter: Filter
-) -> list[Hit]:
-    """The messages of these commits that match the query."""
+def _message_hits(
+    handles: Mapping[str, Handle], query: str, commits: Iterator[Located], filter: Filter
+) -> Iterator[Hit]:
+    """The messages of these commits that match the query, each once, in the same order.
+
+    If the version of a message that a model still sees matches too, it is the hit.
+    """
     matches = _matcher(query, filter)
-    find = _row_finder(handle, commits)
-    hits: list[Hit] = []
-    for step in commits:
-        messages = written_messages(step)
-        for hit, (_, message) in zip(read_hits(step, find, handle.name), messages, strict=True):
-            # The index splits words in its own way and may match where plain text does not. So if
-            # a commit has a single message, the match is that message.
-            is_match = matches(message_words(message)) or (not filter.regex and len(messages) == 1)
-            if is_match and filter.accepts(message):
-                hits.append(hit)
-    return hits
+
+    def read_page(page: Sequence[Located]) -> Iterator[Hit]:
+        by_thread: dict[str, list[Step]] = {}
+        for thread, step in page:
+            by_thread.setdefault(thread, []).append(step)
+        finders = {name: _row_finder(handles[name], steps) for name, steps in by_thread.items()}
+        for thread, step in page:
+            messages = written_messages(step)
+            hits = read_hits(step, finders[thread], thread)
+            for hit, (slot, message) in zip(hits, messages, strict=True):
+                # The index splits words in its own way and may match where plain text does not. So
+                # if a commit has a single message, the match is that message.
+                is_only = not filter.regex and len(messages) == 1
+                if not filter.accepts(message):
+                    continue
+                if is_only or matches(message_words(message)):
+                    yield (
+                        hit
+                        if hit.live
+                        else _current_version(hit, message, finders[thread](slot), query)
+                    )
+
+    pages = iter(lambda: list(islice(commits, HITS_AT_ONCE)), [])
+    return _unique(hit for page in pages for hit in read_page(page))
+
+
+def _current_version(hit: Hit, message: Message, row: Row | None, query: str) -> Hit:
+    """The hit with the text that a model sees now, if that has the same words of the query."""
+    if row is None or not is_visible(row):
+        return hit
+    found = _words_in(message, query)
+    if not found or not found <= _words_in(row.message, query):
+        return hit
+    current = row.message
+    return structs.replace(
+        hit,
+        text=current.text,
+        live=True,
+        role=current.role,
+        speaker=speaker(current),
+        calls=display_text(current, ""),
+    )
+
+
+def _words_in(message: Message, query: str) -> set[Word]:
+    """The words of a query that a message has."""
+    terms = count_terms(message_words(message))
+    words = parse_query(query).words
+    return {word for word in words if all(part in terms for part in word.required)}
 
 
 def search_all(
     store: Store, query: str, limit: int, filter: Filter, thread: str | None = None
 ) -> list[Hit]:
-    """Like `search`, over all threads of a store or one of them: live hits first, then the newest.
+    """Like `search`, over all threads of a store or one of them.
 
-    Titles and names of threads that match come before everything else.
+    Titles and names of threads that match come before everything else. The matches of a regular
+    expression, and those on the branches of one name, are listed thread by thread, the thread that
+    was active last first.
     """
     check_count("limit", limit)
-    if thread is not None and store.read_thread(check_text("thread", thread)) is None:
-        raise NotFound("thread", thread)
-    hits: list[Hit] = []
-    has_branch = False
-    # The index finds the threads that can have hits; `None` if all of them have to be searched.
-    candidates = None if filter.regex or filter.branch is not None else threads_with(store, query)
-    if candidates is not None and not filter.is_about_messages:
-        candidates |= named_threads(store, query)
-    for record in store.threads():
-        if thread is not None and record.name != thread:
-            continue
-        if candidates is not None and record.name not in candidates:
-            continue
-        if filter.branch is not None and store.read_ref(record.name, filter.branch) is None:
-            continue
-        has_branch = True
-        if thread is None and query.strip() and not filter.is_about_messages:
-            hits += _title_hits(store, record, query, filter)
-        hits += search(Handle(store, record), query, limit, filter)
-    if filter.branch is not None and not has_branch:
-        raise NotFound("branch", filter.branch)
-    hits.sort(key=_sort_key)
-    return hits[:limit]
+    if thread is not None:
+        record = store.read_thread(check_text("thread", thread))
+        if record is None:
+            raise NotFound("thread", thread)
+        return search(Handle(store, record), query, limit, filter)
+    active = store.last_active()
+    handles = {
+        record.name: Handle(store, record)
+        for record in sorted(store.threads(), key=lambda record: -active.get(record.name, 0.0))
+    }
+    if filter.branch is not None:
+        handles = {
+            name: handle
+            for name, handle in handles.items()
+            if store.read_ref(name, filter.branch) is not None
+        }
+        if not handles:
+            raise NotFound("branch", filter.branch)
+    hits = (
+        _search_each(handles, query, limit, filter)
+        if (filter.regex or filter.branch is not None or not query.strip())
+        else _search_together(store, handles, query, filter)
+    )
+    return list(islice(hits, limit))
 
 
-def _sort_key(hit: Hit) -> tuple[bool, bool, bool, float]:
-    """Names of threads first, then live hits, messages before notes, the newest first."""
-    newest_first = -hit.created.timestamp() if hit.created else 0.0
-    return hit.kind not in THREAD_KINDS, not hit.live, hit.kind != "message", newest_first
+def _search_each(
+    handles: Mapping[str, Handle], query: str, limit: int, filter: Filter
+) -> Iterator[Hit]:
+    """The hits of each thread; names of threads first."""
+    if query.strip() and not filter.is_about_messages:
+        for handle in handles.values():
+            yield from _title_hits(handle, query, filter)
+    for handle in handles.values():
+        yield from search(handle, query, limit, filter)
+
+
+def _search_together(
+    store: Store, handles: Mapping[str, Handle], query: str, filter: Filter
+) -> Iterator[Hit]:
+    """The hits of all threads, the most relevant first; names of threads before messages."""
+    if not filter.is_about_messages:
+        for name in handles.keys() & named_threads(store, query):
+            yield from _title_hits(handles[name], query, filter)
+    matches = _accepted(search_matches(store, query), filter, handles.keys())
+    listed: set[str] = set()
+    for hit in _message_hits(handles, query, matches.messages, filter):
+        listed.add(hit.commit)
+        yield hit
+    if filter.is_about_messages:
+        return
+    is_match = _name_matcher(query)
+    tagged = {thread for thread, ref, _ in store.find_refs(TAG) if is_match(ref.removeprefix(TAG))}
+    for name in sorted(tagged & handles.keys()):
+        yield from _tag_hits(handles[name], query, filter)
+    for hit in _note_hits(handles, query, matches.notes, filter):
+        if hit.commit not in listed:
+            yield hit
 
 
 def named_threads(store: Store, query: str) -> set[str]:
@@ -547,25 +618,32 @@ def _is_live(row: Row | None, message: Message) -> bool:
     return row is not None and is_visible(row) and row.message == message
 
 
-def _candidates(handle: Handle, query: str, limit: int, filter: Filter) -> Matches:
+def _candidates(handle: Handle, query: str, filter: Filter) -> Matches:
     """The commits that may contain hits, the most relevant first."""
-    store, name = handle.store, handle.name
-    reachable = _reachable(handle, filter)
-
-    def accepted(steps: Iterable[Step]) -> list[Step]:
-        return [
-            step
-            for step in steps
-            if filter.accepts_time(step.commit.created)
-            and (reachable is None or step.commit.id in reachable)
-        ]
-
     if filter.regex:
-        steps = accepted(read_every_commit(store, name))
-        return Matches(steps, [step for step in steps if any(_notes_of(step))])
-    if filter.is_about_messages:
-        return Matches(accepted(search_commits(store, name, query, NO_LIMIT)), [])
-    matches = search_matches(store, name, query, limit if filter.is_open else NO_LIMIT)
+        steps = read_every_commit(handle.store, handle.name)
+        located = [(handle.name, step) for step in steps]
+        notes = [pair for pair in located if any(_notes_of(pair[1]))]
+        matches = Matches(iter(located), iter(notes))
+    else:
+        matches = search_matches(handle.store, query, handle.name)
+    return _accepted(matches, filter, {handle.name}, _reachable(handle, filter))
+
+
+def _accepted(
+    matches: Matches, filter: Filter, threads: Container[str], reachable: set[Id] | None = None
+) -> Matches:
+    """The commits in these threads, on the filter's branch, and in its time."""
+
+    def accepted(commits: Iterator[Located]) -> Iterator[Located]:
+        return (
+            (thread, step)
+            for thread, step in commits
+            if thread in threads
+            and filter.accepts_time(step.commit.created)
+            and (reachable is None or step.commit.id in reachable)
+        )
+
     return Matches(accepted(matches.messages), accepted(matches.notes))
 
 

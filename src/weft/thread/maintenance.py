@@ -23,6 +23,8 @@ from weft.history import (
 )
 from weft.store import Store, checksum, open_store
 
+from .info import Progress
+
 DAY_SECONDS = 86_400.0
 RETENTION_DAYS = 30.0
 """How long `gc` keeps unreachable commits by default."""
@@ -90,12 +92,25 @@ def _rewrite_file(target: Target) -> list[str]:
     return [*saved.lines(), *(line for line in lines if line is not None)]
 
 
-def gc(target: Target, *, days: float = RETENTION_DAYS, preview: bool = False) -> Swept:
-    """Delete commits that no branch or tag has reached for this many days."""
+def gc(
+    target: Target,
+    *,
+    days: float = RETENTION_DAYS,
+    preview: bool = False,
+    shrink: bool = False,
+    progress: Progress | None = None,
+) -> Swept:
+    """Delete commits that no branch or tag has reached for this many days.
+
+    Other programs can go on writing. `shrink` also gives the free space back to the disk; other
+    programs wait while the whole store is rewritten. `progress` is called with how many threads are
+    done, and how many there are.
+    """
     if isnan(days):
         raise WrongValue("days", "must be a number, not nan")
+    since = time() - days * DAY_SECONDS
     with _OpenStore(target) as store:
-        return sweep(store, time() - days * DAY_SECONDS, preview=preview)
+        return sweep(store, since, preview=preview, shrink=shrink, progress=progress)
 
 
 def forget(target: Target, text: str, *, preview: bool = False) -> Erased:

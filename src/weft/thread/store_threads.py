@@ -173,8 +173,9 @@ def search(
     """Search all threads of a store for these words.
 
     Threads whose title or name has the words come first: hits of the kind `title` or `name`. Then
-    come the live hits (`Hit.live`: a model still sees the text), then the others. The newest are
-    the first in each group. Every `Hit` names its thread.
+    come the messages of all threads, the most relevant first and among equals the newest, and then
+    tags, notes and metadata. A smaller limit returns the first hits of a larger one. Every `Hit`
+    names its thread, and says whether a model still sees the text (`Hit.live`).
 
     The filters are those of `Thread.search`. With `thread`, only that thread is searched. With
     `branch`, only the branch with this name is searched, in every thread that has one.

@@ -98,6 +98,7 @@ from .arguments import (
 )
 from .asker import SUMMARY_SECONDS, Asker
 from .attempts import Attempt, attempts_up_to, record_attempt
+from .background_index import index_in_background
 from .compiled import PORTABLE_TOKENS, CompiledContext, ToolLike, describe_size, read_tools
 from .content import Content, DialogueContent, InstructionContent
 from .handle import Handle
@@ -283,9 +284,10 @@ class Thread:
     ) -> list[Hit]:
         """Find the messages of this thread that contain all these words.
 
-        Messages that a model still sees come first. Messages that were edited or removed are
-        searched too, and so are the notes, metadata and tags of commits: `Hit.kind` says what a hit
-        is. If nothing has all the words, the result is the messages with some of them.
+        The most relevant come first, and among equals the newest. Messages that were edited or
+        removed are searched too (`Hit.live`: a model still sees the text). The notes, metadata and
+        tags of commits come last: `Hit.kind` says what a hit is. If nothing has all the words, the
+        result is the messages with some of them.
 
         `role`, `branch`, `since`, `until` (a `datetime`, seconds since 1970, or ISO text) and
         `path` (a file that a message mentions) limit the search. With `regex`, the query is a
@@ -700,6 +702,7 @@ class Thread:
             except BaseException:
                 handle.forget_views()
                 raise
+        index_in_background(handle.store)
 
     # Editing
 
@@ -1395,7 +1398,9 @@ class Thread:
         """
         from .transfer import import_file  # most programs never read a file
 
-        return import_file(self._handle, data, format, progress)
+        imported = import_file(self._handle, data, format, progress)
+        index_in_background(self._handle.store)
+        return imported
 
     def rename(self, name: str) -> None:
         """Rename the thread, with its branches, tags and attempts.
