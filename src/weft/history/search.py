@@ -302,7 +302,7 @@ def search_commits(store: Store, thread: str, query: str, limit: int) -> list[St
         messages = _substring_matches(store, [thread], query).messages
     else:
         messages = _match_messages(store, open_index(store, thread), parsed, query)[0]
-    return [step for _, step in islice(messages, limit)]
+    return [step for _, step in islice(messages, max(0, limit))]
 
 
 @retried

@@ -48,8 +48,11 @@ class PostgresStore(SqlStore):
 
     def __init__(self, url: str) -> None:
         self._database = PostgresDatabase(url)
-        self.address = url
         super().__init__(self._database)
+
+    @property
+    def address(self) -> str:  # not an attribute: it may have a password, which `vars` would show
+        return self._database.url
 
     def close(self) -> None:
         self._database.close()
@@ -60,7 +63,7 @@ class PostgresDatabase:
 
     def __init__(self, url: str) -> None:
         self.dialect = POSTGRES
-        self._url = url
+        self.url = url
         self._name = url_without_password(url)  # for error messages
         self._idle: list[Connection] = []
         self._pool_lock = Lock()
@@ -312,7 +315,7 @@ class PostgresDatabase:
     def _connect(self) -> Connection:
         try:
             return psycopg.connect(
-                self._url, autocommit=True, connect_timeout=CONNECT_SECONDS, application_name="weft"
+                self.url, autocommit=True, connect_timeout=CONNECT_SECONDS, application_name="weft"
             )
         except psycopg.Error as error:
             raise StoreError(
