@@ -10,7 +10,6 @@ import pytest
 
 import weft
 from servers import LAUNCH, REQUEST_PATHS, Scripted, post, scripted_upstream, weft_serve
-from weft.client import make_provider
 from weft.codec import CODECS, Frame, decode_answer, write_frame
 from weft.model import ToolCall, loss_lines, make_loss, texts
 
@@ -525,23 +524,6 @@ def test_the_model_list_url_needs_no_version(gateway, path):
     with urlopen(gateway.url + path, timeout=60) as answer:
         assert answer.status == 200
         assert b"weft-offline" in answer.read()
-
-
-@pytest.mark.parametrize(
-    ("protocol", "path"),
-    [
-        ("anthropic", "/v1/messages"),
-        ("openai-chat", "/v1/chat/completions"),
-        ("openai-responses", "/v1/responses"),
-        ("gemini", "/v1beta/models/m:generateContent"),
-    ],
-)
-@pytest.mark.parametrize("base", ["", "/", "/v1", "/v1/", "/v1beta", "/v1beta/"])
-def test_an_upstream_url_may_end_in_a_version(protocol, path, base):
-    provider = make_provider("u", protocol, f"http://127.0.0.1:9/base{base}")
-    version, _, rest = path[1:].partition("/")
-    version = base.strip("/") or version
-    assert provider.url(path) == f"http://127.0.0.1:9/base/{version}/{rest}"
 
 
 THOUGHT = claude(

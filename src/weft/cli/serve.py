@@ -47,7 +47,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=PROTOCOL:URL",
         action="append",
         default=[],
-        help=f"an upstream (repeatable); PROTOCOL is one of {', '.join(sorted(CODECS))}",
+        help=f"an upstream (repeatable); PROTOCOL is one of {', '.join(sorted(CODECS))}. Settings "
+        "may follow the URL: 'NAME=PROTOCOL:URL auth_header=api-key query.api-version=1'",
     )
     parser.add_argument(
         "--pass-through",

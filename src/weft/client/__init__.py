@@ -20,12 +20,14 @@ from .http import (
     plan_retry,
     read_all,
 )
+from .key_command import KeyCommandFailed, read_key_output, read_token, run_key_command
 from .models import (
     SAME_MODEL,
     Alias,
     CompactionSettings,
     Route,
     UpstreamTable,
+    check_upstreams,
     config_error,
     find_route,
     find_upstream,
@@ -40,7 +42,6 @@ from .provider import (
     OFFLINE,
     Provider,
     make_provider,
-    read_provider,
 )
 from .secrets import Secrets, is_secret, read_secrets
 
@@ -59,6 +60,7 @@ __all__ = [
     "CallLimits",
     "CompactionSettings",
     "HttpClient",
+    "KeyCommandFailed",
     "ModelClient",
     "OfflineReply",
     "Provider",
@@ -70,6 +72,7 @@ __all__ = [
     "SentBody",
     "UpstreamTable",
     "ask",
+    "check_upstreams",
     "config_error",
     "find_route",
     "find_upstream",
@@ -83,10 +86,12 @@ __all__ = [
     "read_all",
     "read_compaction",
     "read_error",
-    "read_provider",
+    "read_key_output",
     "read_secrets",
     "read_tables",
+    "read_token",
     "read_upstreams",
+    "run_key_command",
     "stream",
     "summary_client",
 ]

@@ -21,6 +21,7 @@ and it would call itself.
 """
 
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -34,7 +35,8 @@ from weft.codec import CODECS, CachePolicy, SystemPolicy, ThinkingMember, Vendor
 from weft.errors import ConfigError, Refused
 from weft.model import Origin
 
-from .provider import OFFLINE, Provider, make_provider, read_provider
+from .address import WrongSetting
+from .provider import OFFLINE, SPEC_FORM, Provider, hide_query, make_provider, split_spec
 
 WEEK = 7 * 24 * 3600
 """The longest time limit, in seconds."""
@@ -169,7 +171,7 @@ def check_name(model: str) -> None:
 def _has_key(provider: Provider, protocol: str, has_credentials: bool) -> bool:
     """Whether requests can be authenticated: with the configured key, the caller's own, or none."""
     return (
-        bool(provider.key)
+        provider.has_key
         or not provider.keyed
         or (has_credentials and provider.protocol == protocol)
     )
@@ -200,19 +202,84 @@ def list_vendors() -> list[tuple[str, Vendor]]:
 class UpstreamTable(Struct, frozen=True, forbid_unknown_fields=True):
     """One `[[upstream]]` of a config file.
 
-    `demote-interleaved-system-to-user = true` is the same as `system = "demote"`.
+    `demote-interleaved-system-to-user = true` is the same as `system = "demote"`. The settings of
+    the address and of the key are explained at `weft.client.address` and `weft.client.key_command`.
     """
 
     name: str
     protocol: str
     url: str
+    path: str = ""
+    query: dict[str, str] | str = ""
+    headers: dict[str, str] = {}
+    auth_header: str | None = None
     key_env: str | None = None
+    key_command: tuple[str, ...] | str = ()
     models: tuple[str, ...] = ()
     system: SystemPolicy = "auto"
     cache: CachePolicy = "auto"
     pass_through: bool = False
     thinking: ThinkingMember | None = None
     demote: bool = field(default=False, name="demote-interleaved-system-to-user")
+
+    def provider(self, key: str | None) -> Provider:
+        """The upstream that the table describes; raises `ConfigError`."""
+        if self.key_env is not None and self.key_command:
+            wrong = WrongSetting("key_command", "cannot be combined with key_env: use one of them")
+            raise ConfigError(f"upstream {self.name!r}: {wrong}") from wrong
+        return make_provider(
+            self.name,
+            self.protocol,
+            self.url,
+            key=key,
+            models=self.models,
+            system="demote" if self.demote else self.system,
+            cache=self.cache,
+            pass_through=self.pass_through,
+            thinking=self.thinking,
+            path=self.path,
+            query=self.query,
+            headers=self.headers,
+            auth_header=self.auth_header,
+            key_command=self.key_command,
+        )
+
+
+def read_spec(spec: str) -> UpstreamTable:
+    """An upstream of the command line: `NAME=PROTOCOL:URL`, then settings such as `path=/chat`.
+
+    `headers.NAME=VALUE` and `query.NAME=VALUE` set one header or parameter. Raises `ConfigError`.
+    """
+    try:
+        first, *words = shlex.split(spec.strip())
+    except ValueError:  # an open quotation mark, or nothing at all
+        raise ConfigError(f"upstream {hide_query(spec)!r} {SPEC_FORM}") from None
+    name, protocol, url = split_spec(first)
+    table: dict[str, Any] = {"name": name, "protocol": protocol, "url": url}
+    for word in words:
+        key, equals, value = word.partition("=")
+        group, dot, member = key.partition(".")
+        if not equals or group not in SPEC_KEYS or bool(dot) != (group in SPEC_TABLES):
+            keys = ", ".join(key + ".NAME" * (key in SPEC_TABLES) for key in SPEC_KEYS)
+            raise ConfigError(f"upstream {name!r}: {key!r} is not KEY=VALUE with a KEY of: {keys}")
+        if dot:
+            table.setdefault(group, {})[member] = value
+        else:
+            table[group] = value
+    try:
+        return convert(table, UpstreamTable, strict=False)
+    except ValidationError as error:
+        problem, _, location = str(error).removesuffix("`").partition(" - at `$")
+        text = problem if not location else _describe_problem(problem, location.strip("."), "")
+        raise ConfigError(f"upstream {name!r}: {text}") from None
+
+
+SPEC_TABLES = ("headers", "query")
+SPEC_KEYS = (
+    *("path", "query", "headers", "auth_header", "key_command", "key_env"),
+    *("system", "cache", "pass_through", "thinking"),
+)
+"""Settings of `[[upstream]]` that may follow the URL on the command line."""
 
 
 def read_upstreams(
@@ -226,24 +293,8 @@ def read_upstreams(
 
     `base_urls` says whether the base-URL variables of the vendors' SDKs are used.
     """
-    providers = [
-        make_provider(
-            table.name,
-            table.protocol,
-            table.url,
-            key=_table_key(table, environ),
-            models=table.models,
-            system="demote" if table.demote else table.system,
-            cache=table.cache,
-            pass_through=table.pass_through,
-            thinking=table.thinking,
-        )
-        for table in tables
-    ]
-    for spec in specs:
-        provider = read_provider(spec)
-        key = read_key(environ, key_variable(provider.name))
-        providers.append(structs.replace(provider, key=key))
+    every_table = (*tables, *map(read_spec, specs))
+    providers = [table.provider(_table_key(table, environ)) for table in every_table]
     names = [provider.name for provider in providers]
     for name in names:
         if names.count(name) > 1:
@@ -295,7 +346,7 @@ def find_upstream(
     chosen = _vendor_provider(
         protocol, vendor, environ, base_urls=True, base_url=base_url, key=api_key
     )
-    if chosen.keyed and chosen.key is None:
+    if chosen.keyed and not chosen.has_key:
         raise ConfigError(
             f"{vendor.upstream_name} needs a key: set {vendor.key_variable}, or pass api_key="
         )
@@ -305,9 +356,23 @@ def find_upstream(
 def read_tables(path: str) -> tuple[UpstreamTable, ...]:
     """The upstreams of a config file, without the gateway's settings; raises `ConfigError`."""
     try:
-        return convert(load_toml(path).get("upstream", []), tuple[UpstreamTable, ...])
+        tables = convert(load_toml(path).get("upstream", []), tuple[UpstreamTable, ...])
     except ValidationError as error:
         raise config_error(path, error, "upstream") from None
+    check_upstreams(path, tables)
+    return tables
+
+
+def check_upstreams(path: str, tables: Sequence[UpstreamTable]) -> None:
+    """Raises `ConfigError`, with the line in the file, for a setting that cannot be right."""
+    for index, table in enumerate(tables):
+        try:
+            table.provider(None)
+        except ConfigError as error:
+            wrong = error.__cause__
+            key = wrong.setting if isinstance(wrong, WrongSetting) else ""
+            line = _find_line(Path(path).read_text(), "upstream", index, key)
+            raise ConfigError(f"the config {path!r}, line {line}: {error}") from None
 
 
 TOML_TYPES = {  # by msgspec's name of a type
@@ -350,7 +415,7 @@ def _describe_problem(problem: str, key: str, where: str) -> str:
         return f"unknown key {key!r} {where}"
     if problem.startswith("Object missing required field"):
         return f"the key {key!r} is missing {where}"
-    subject = f"the key {key!r} {where}" if key else f"a value {where}"
+    subject = f"the key {key!r} {where}".strip() if key else f"a value {where}"
     wrong_type = re.fullmatch(r"Expected `(.+?)`, got `(.+?)`?", problem)
     if wrong_type is None:
         return f"{subject} has a wrong value: {problem[:1].lower()}{problem[1:]}"
@@ -440,6 +505,8 @@ def read_key(environ: Mapping[str, str], variable: str) -> str | None:
 
 def _table_key(table: UpstreamTable, environ: Mapping[str, str]) -> str | None:
     """The key of a configured upstream. A variable that the file names must be set."""
+    if table.key_command:
+        return None
     key = read_key(environ, table.key_env or key_variable(table.name))
     if table.key_env is not None and key is None:
         raise ConfigError(

@@ -20,8 +20,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from weft.errors import UpstreamFailed
 
+from .address import secret_parameters
 from .connection import Body, Connector
 from .http import UNREACHED, CallLimits, Retry, RetryPolicy, plan_retry, status_text
+from .key_command import read_token
 from .provider import Provider
 from .secrets import Secrets, read_secrets
 
@@ -209,10 +211,20 @@ class Pool:
         `on_retry` is called before the wait for each retry.
         """
         attempt = 1
+        token, has_new_token = "", False
+        if body is not None:
+            path, body = provider.write_for_server(path, body)
         while True:
             data = None if body is None else Body(body)
+            if provider.key_command and not has_new_token:
+                token = await read_token(provider.key_command, provider.name)
+            sent_headers = {
+                **headers,
+                **(provider.token_headers(token) if provider.key_command else {}),
+                **dict(provider.own_headers),
+            }
             try:
-                reply = await self._send(method, provider, path, data, headers, owner)
+                reply = await self._send(method, provider, path, data, sent_headers, owner)
             except (aiohttp.ClientError, OSError) as error:
                 was_sent = data is None or data.is_begun or isinstance(error, TimeoutError)
                 is_unreached = isinstance(error, aiohttp.ClientConnectorError) or not was_sent
@@ -221,6 +233,12 @@ class Pool:
                     raise self._unreachable_error(provider, error) from None
                 status, reason = UNREACHED, describe(error)
             else:
+                if provider.key_command and reply.status == 401 and not has_new_token:
+                    refused, has_new_token = token, True
+                    token = await _replace_token(provider, refused, reply)
+                    if token != refused:
+                        reply.close()
+                        continue
                 retry_after = reply.headers.get("retry-after")
                 delay = plan_retry(policy, attempt, reply.status, retry_after)
                 if delay is None:
@@ -264,7 +282,8 @@ class Pool:
         except BaseException:  # a cancelled call must free its connection, too
             slots.release()
             raise
-        return HttpReply(provider, response, self.limits, started, slots, read_secrets(headers))
+        secrets = read_secrets(headers, secret_parameters(provider.query))
+        return HttpReply(provider, response, self.limits, started, slots, secrets)
 
     async def _acquire(self, provider: Provider) -> asyncio.Semaphore:
         """Wait for a free connection to this upstream.
@@ -309,6 +328,15 @@ class Pool:
                 auto_decompress=True,
             )
         return session
+
+
+async def _replace_token(provider: Provider, refused: str, reply: HttpReply) -> str:
+    """A new token from the `key_command`, after the upstream has refused one."""
+    try:
+        return await read_token(provider.key_command, provider.name, refused=refused)
+    except BaseException:
+        reply.close()
+        raise
 
 
 def _connection_lost(response: aiohttp.ClientResponse) -> "asyncio.Future[None] | None":

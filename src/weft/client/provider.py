@@ -5,6 +5,7 @@ secret, so `repr` leaves it out.
 """
 
 import re
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
@@ -16,12 +17,25 @@ from weft.codec import CODECS, CachePolicy, SystemPolicy, Target, ThinkingMember
 from weft.errors import ConfigError
 from weft.model import JsonObject, Origin
 
+from .address import (
+    WrongSetting,
+    check_url,
+    fill_model,
+    find_model_paths,
+    join_address,
+    read_auth,
+    read_headers,
+    read_query,
+    split_query,
+)
+from .key_command import read_command
+
 _UPSTREAM_SPEC = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)=(?P<protocol>[a-z-]+):(?P<url>https?://\S+)"
 )
 
-VERSIONS = ("/v1", "/v1beta")
-"""API versions that a path may begin with, and that a base URL may end with."""
+BEARER = ("authorization", "Bearer ")
+"""The header of tokens: https://www.rfc-editor.org/rfc/rfc6750#section-2.1"""
 
 OPENAI_HOSTS = frozenset({"api.openai.com"})
 OPENAI_DOMAINS = (".api.openai.com", ".openai.azure.com", ".cognitiveservices.azure.com")
@@ -31,6 +45,11 @@ OPENAI_DOMAINS = (".api.openai.com", ".openai.azure.com", ".cognitiveservices.az
 class Provider(Struct, frozen=True, kw_only=True):
     """A configured server that answers requests; the gateway calls it an *upstream*.
 
+    - `base_url`: its URL without a query; `path`, `query`: what requests add to it (`address`).
+    - `key_command`: the command that prints its key; empty if the key is `key`, or there is none.
+    - `auth`: the header of the key and the prefix of its value, if they are not the protocol's.
+    - `headers`: headers that the protocol needs; those of a request win over them.
+    - `own_headers`: headers of every request to this upstream; they win over all others.
     - `models`: patterns of the model names that it serves; empty if unknown.
     - `vendor`: the vendor whose models it serves.
     - `keyed`: whether it needs a key.
@@ -50,7 +69,12 @@ class Provider(Struct, frozen=True, kw_only=True):
     keyed: bool = False
     vendor: str = ""
     models: tuple[str, ...] = ()
+    path: str = ""
+    query: tuple[tuple[str, str], ...] = ()
+    key_command: tuple[str, ...] = ()
+    auth: tuple[str, str] | None = None
     headers: tuple[tuple[str, str], ...] = ()
+    own_headers: tuple[tuple[str, str], ...] = ()
     stream_members: JsonObject = {}
     thinking_members: JsonObject = {}
     system: SystemPolicy = "auto"
@@ -62,12 +86,33 @@ class Provider(Struct, frozen=True, kw_only=True):
         return f"Provider({self.name}={self.protocol}:{self.base_url})"
 
     def url(self, path: str) -> str:
-        """The URL of a path like `/v1/messages`; a version in the base URL replaces the path's."""
-        base = self.base_url.rstrip("/")
-        version = "/" + path.split("/")[1]
-        if version in VERSIONS and base.endswith(VERSIONS):
-            path = path.removeprefix(version)
-        return base + path
+        """The address of a path like `/v1/messages`; `address` has the rules."""
+        return join_address(self.protocol, self.base_url, self.path, self.query, path)
+
+    @property
+    def has_key(self) -> bool:
+        """Whether a key is configured; the one of the client is not used then."""
+        return bool(self.key or self.key_command)
+
+    def write_for_server(self, path: str, body: bytes) -> tuple[str, bytes]:
+        """The path and body for this server of a request to the protocol's vendor.
+
+        They differ for a cloud that names the model in the path: it refuses it in the body.
+        """
+        paths = find_model_paths(self.protocol, self.base_url, self.path)
+        http = CODECS[self.protocol].http
+        bare, mark, query = path.partition("?")
+        if paths is None or bare not in (*http.paths, http.count_path):
+            return path, body
+        members: JsonObject = {**paths.members, **exact_json.loads(body)}
+        template = paths.count
+        if bare != http.count_path:
+            template = paths.stream if members.get("stream") else paths.answer
+        model = str(members.get("model", ""))
+        if "{model}" in template:
+            del members["model"]
+        filled = fill_model(template, model)
+        return http.version + filled + mark + query, exact_json.dumps(members)
 
     @property
     def at_vendor(self) -> bool:
@@ -120,23 +165,37 @@ class Provider(Struct, frozen=True, kw_only=True):
         return exact_json.dumps({**members, **body})
 
     def auth_headers(self) -> dict[str, str]:
-        """The key in the header that this protocol uses; empty without a key."""
-        if self.key is None:
+        """The key in the header of this upstream; empty without a key, or with a `key_command`."""
+        if self.key is None or self.key_command:
             return {}
-        auth = CODECS[self.protocol].http.auth
-        return {auth.header: auth.prefix + self.key}
+        vendor = CODECS[self.protocol].http.auth
+        header, prefix = self.auth or (vendor.header, vendor.prefix)
+        return {header: prefix + self.key}
+
+    def token_headers(self, token: str) -> dict[str, str]:
+        """A token that the `key_command` printed, in the header of this upstream."""
+        header, prefix = self.auth or BEARER
+        return {header: prefix + token}
 
 
 OFFLINE = Provider(name="weft", protocol="offline", models=("weft-offline*",), vendor="weft")
 """The provider of the offline model: deterministic, without network or key."""
 
 
-def read_provider(spec: str) -> Provider:
-    """The provider for a text of the form `NAME=PROTOCOL:URL`; raises `ConfigError`."""
+SPEC_FORM = "is not of the form NAME=PROTOCOL:URL"
+
+
+def split_spec(spec: str) -> tuple[str, str, str]:
+    """The name, protocol and URL of a text `NAME=PROTOCOL:URL`; raises `ConfigError`."""
     match = _UPSTREAM_SPEC.fullmatch(spec.strip())
     if match is None:
-        raise ConfigError(f"upstream {spec!r} is not of the form NAME=PROTOCOL:URL")
-    return make_provider(match["name"], match["protocol"], match["url"])
+        raise ConfigError(f"upstream {hide_query(spec)!r} {SPEC_FORM}")
+    return match["name"], match["protocol"], match["url"]
+
+
+def hide_query(text: str) -> str:
+    """A text for an error, without what follows a `?`, or a password before an `@`."""
+    return re.sub(r"//[^/\s]*@", "//...@", text.partition("?")[0])
 
 
 @checked_function
@@ -151,27 +210,44 @@ def make_provider(
     cache: CachePolicy = "auto",
     pass_through: bool = False,
     thinking: ThinkingMember | None = None,
+    path: str = "",
+    query: Mapping[str, str] | str = "",
+    headers: Mapping[str, str] | None = None,
+    auth_header: str | None = None,
+    key_command: tuple[str, ...] | str = (),
     place: str = "url",
 ) -> Provider:
     """A provider with its protocol's defaults; raises `ConfigError` for a bad protocol or URL.
 
-    `place` is the setting that the URL comes from, for the text of the error.
+    The arguments are the settings of `[[upstream]]` in `weft.toml`. `place` is the setting that
+    the URL comes from, for the text of the error.
     """
     if protocol not in CODECS:
-        protocols = ", ".join(CODECS)
-        raise ConfigError(
-            f"upstream {name!r}: unknown protocol {protocol!r}; use one of {protocols}"
-        )
-    if (fault := find_url_fault(url)) is not None:
-        raise ConfigError(f"upstream {name!r}: {place} {fault}")
+        choices = f"unknown protocol {protocol!r}; use one of {', '.join(CODECS)}"
+        wrong = WrongSetting("protocol", f"is not known: {choices}")
+        raise ConfigError(f"upstream {name!r}: {choices}") from wrong
+    base_url, url_query = split_query(url)
+    try:
+        check_url(protocol, url, path, place)
+        own_query = dict(url_query) | dict(read_query(query))
+        own_headers = read_headers(headers or {})
+        auth = None if auth_header is None else read_auth(auth_header)
+        command = read_command(key_command)
+    except WrongSetting as wrong:
+        raise ConfigError(f"upstream {name!r}: {wrong}") from wrong
     http = CODECS[protocol].http
     return Provider(
         name=name,
         protocol=protocol,
-        base_url=url,
+        base_url=base_url,
+        path=path.rstrip("/"),
+        query=tuple(own_query.items()),
         key=key,
+        key_command=command,
+        auth=auth,
         models=models,
         headers=http.headers,
+        own_headers=own_headers,
         stream_members=http.stream_members,
         thinking_members=http.thinking_members,
         system=system,
@@ -179,25 +255,3 @@ def make_provider(
         pass_through=pass_through,
         thinking=thinking,
     )
-
-
-def find_url_fault(url: str) -> str | None:
-    """Why a base URL cannot be used, without the URL itself, which may contain a password."""
-    if not url.isascii() or any(character <= " " or character == "\x7f" for character in url):
-        return "has spaces or characters that a URL cannot have"
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        return f"is not a URL: {error}"
-    if parts.scheme not in ("http", "https"):
-        return "must begin with http:// or https://"
-    if not parts.hostname or port == 0 or "\\" in url:
-        return "names no valid host and port"
-    if parts.username is not None or parts.password is not None:
-        return "must not contain a user or password; put the key into the variable of key_env"
-    if parts.query or parts.fragment or url.endswith(("?", "#")):
-        return "must not have a query or fragment"
-    if any(part in (".", "..") for part in parts.path.split("/")):
-        return "must not have `.` or `..` in its path"
-    return None

@@ -84,10 +84,10 @@ class Secrets:
         return headers if all(redacted[name] == headers[name] for name in redacted) else redacted
 
 
-def read_secrets(headers: Mapping[str, str]) -> Secrets:
-    """The credentials in the headers of a request."""
+def read_secrets(headers: Mapping[str, str], others: Iterable[str] = ()) -> Secrets:
+    """The credentials in the headers of a request, and others that it was sent with."""
     values = (value for name, value in headers.items() if is_secret(name))
-    return Secrets(dict.fromkeys(_without_scheme(value) for value in values))
+    return Secrets(dict.fromkeys((*map(_without_scheme, values), *others)))
 
 
 def _without_scheme(value: str) -> str:

@@ -270,6 +270,22 @@ class Vendor(Struct, frozen=True, gc=False):
     url_variable: str
 
 
+class ModelPaths(Struct, frozen=True, kw_only=True):
+    """The addresses of a cloud that names the model in the path, not in the body.
+
+    - `url_end`: how the URL of such a server ends.
+    - `answer`, `stream`: where it takes requests; `{model}` is the model's name.
+    - `count`: where it counts tokens. The body of such a request names the model.
+    - `members`: members that it requires in a body.
+    """
+
+    url_end: str
+    answer: str
+    stream: str
+    count: str
+    members: JsonObject
+
+
 class ModelList(Struct, frozen=True, gc=False):
     """Where a server of this protocol lists its models.
 
@@ -327,6 +343,12 @@ class Http(Struct, frozen=True, kw_only=True):
     - `vendor`: the protocol's own vendor, if it has one.
     - `headers`: headers that every request needs beside the key.
     - `paths`: paths under which a server takes requests whose body names the model.
+    - `version`: the version that these paths begin with.
+    - `versions_paths`: whether the vendor's SDK adds the version to a base URL that has a path. If
+      not, it adds the version only to a base URL that is nothing but a host.
+    - `hosts_without_version`: hosts (or `.domains`) whose addresses have no version.
+    - `unversioned_ends`: ends of URLs that no version follows.
+    - `model_paths`: the addresses of a cloud that names the model in the path.
     - `count_path`, `count_member`: where a server counts tokens, and the member with the count.
     - `keep_alive`: bytes that may be sent between two events of a stream.
     - `id_prefix`: how ids of answers begin, because clients of some protocols check it.
@@ -344,6 +366,11 @@ class Http(Struct, frozen=True, kw_only=True):
     auth: Auth
     headers: tuple[tuple[str, str], ...] = ()
     paths: tuple[str, ...] = ()
+    version: str = "/v1"
+    versions_paths: bool = False
+    hosts_without_version: tuple[str, ...] = ()
+    unversioned_ends: tuple[str, ...] = ()
+    model_paths: ModelPaths | None = None
     count_path: str | None = None
     count_member: str = ""
     models: ModelList = ModelList()

@@ -153,7 +153,7 @@ def upstream_credentials(
 
     They have the configured key, or the caller's own if that is allowed.
     """
-    if provider.key is not None:
+    if provider.has_key:
         return provider.auth_headers()
     if provider.protocol != protocol or not (provider.at_vendor or provider.pass_through):
         return {}

@@ -49,7 +49,7 @@ class Listings:
         An upstream without a configured key is not asked, because it serves only clients that send
         their own key.
         """
-        providers = tuple(p for p in providers if p.key is not None or not p.keyed)
+        providers = tuple(p for p in providers if p.has_key or not p.keyed)
         is_fresh = monotonic() - self._read_at < CACHE_SECONDS and bool(self._listings)
         if not is_fresh and providers:
             if self._reading is None or self._reading.done():

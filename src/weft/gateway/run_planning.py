@@ -315,7 +315,7 @@ def usable_route(state: State, name: str) -> Route:
 
 
 def _lacks_key(provider: Provider) -> bool:
-    return provider.keyed and provider.key is None
+    return provider.keyed and not provider.has_key
 
 
 def default_model(call: ApiCall) -> str:

@@ -72,6 +72,7 @@ from weft.client import (
     CompactionSettings,
     Provider,
     UpstreamTable,
+    check_upstreams,
     config_error,
     load_toml,
     read_aliases,
@@ -389,6 +390,7 @@ def read_config(path: str) -> ConfigFile:
         read_tables(file.model, "")
     except (ValidationError, ConfigError) as error:
         raise config_error(path, error) from None
+    check_upstreams(path, file.upstream)
     return file
 
 

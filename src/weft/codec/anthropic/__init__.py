@@ -7,6 +7,7 @@ from weft.codec.base import (
     Codec,
     Http,
     ModelList,
+    ModelPaths,
     PreviousAnswer,
     Target,
     Vendor,
@@ -68,6 +69,15 @@ HTTP = Http(
     auth=Auth("x-api-key", accepted=("x-api-key", "authorization")),
     headers=(("anthropic-version", VERSION),),
     paths=("/v1/messages",),
+    versions_paths=True,
+    # https://docs.cloud.google.com/vertex-ai/generative-ai/docs/partner-models/claude/use-claude
+    model_paths=ModelPaths(
+        url_end="/publishers/anthropic",
+        answer="/models/{model}:rawPredict",
+        stream="/models/{model}:streamRawPredict",
+        count="/models/count-tokens:rawPredict",
+        members={"anthropic_version": "vertex-2023-10-16"},
+    ),
     count_path="/v1/messages/count_tokens",
     count_member="input_tokens",
     # https://docs.claude.com/en/api/models-list

@@ -43,6 +43,9 @@ HTTP = Http(
     # https://platform.openai.com/docs/api-reference/authentication; `api-key` is Azure's
     auth=Auth("authorization", prefix="Bearer ", accepted=("authorization", "api-key")),
     paths=("/v1/chat/completions",),
+    # https://docs.perplexity.ai/docs/sonar/openai-compatibility
+    # GitHub Copilot has a host for each plan.
+    hosts_without_version=("api.perplexity.ai", ".githubcopilot.com"),
     id_prefix="chatcmpl-",
     # https://platform.openai.com/docs/api-reference/chat/create#chat-create-stream_options
     stream_members={"stream_options": {"include_usage": True}},

@@ -59,6 +59,10 @@ HTTP = Http(
     ),
     # https://ai.google.dev/gemini-api/docs/api-key
     auth=Auth("x-goog-api-key", accepted=("x-goog-api-key", "authorization")),
+    version="/v1beta",
+    versions_paths=True,
+    # https://docs.cloud.google.com/vertex-ai/generative-ai/docs/model-reference/inference
+    unversioned_ends=("/publishers/google",),
     count_member="totalTokens",
     # https://ai.google.dev/api/models#method:-models.list
     models=ModelList(

@@ -60,6 +60,7 @@ HTTP = Http(
     # https://platform.openai.com/docs/api-reference/authentication; `api-key` is Azure's
     auth=Auth("authorization", prefix="Bearer ", accepted=("authorization", "api-key")),
     paths=("/v1/responses", "/v1/responses/compact"),
+    hosts_without_version=(".githubcopilot.com",),
     id_prefix="resp_",
     # https://platform.openai.com/docs/guides/reasoning#encrypted-reasoning-items
     thinking_members={"include": ["reasoning.encrypted_content"]},
