@@ -1,6 +1,7 @@
 """Token counts: exact for OpenAI's vocabularies, estimates for the others, never an exception."""
 
 import base64
+import json
 import random
 import struct
 import zlib
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import weft
+from corpus import recorded
 from weft.catalog import load_catalog
 from weft.compact import Gauge
 from weft.errors import ConfigError
@@ -31,7 +33,7 @@ from weft.model import (
     ToolResult,
     Url,
 )
-from weft.tokens import counter_for, counter_for_model
+from weft.tokens import counter_for, counter_for_model, typescript
 
 NAMES = ["o200k", "cl100k", "estimate"]
 
@@ -224,3 +226,105 @@ def test_tools_count_with_the_prompt_that_the_vendor_adds():
     assert counts["claude-opus-4-7"] - counts["claude-opus-4-8"] == 675 - 290
     assert counts["gpt-5"] < 60
     assert counter_for_model(load_catalog().find("claude-opus-4-7")).tools(()) == 0
+
+
+def schema(**properties):
+    return {"type": "object", "properties": properties, "required": [*properties][:1]}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        (None, "type f = () => any;"),
+        ({"type": "object", "properties": {}}, "type f = () => any;"),
+        (
+            schema(city={"type": "string", "description": "Its name"}, days={"type": "integer"}),
+            "type f = (_: {\n// Its name\ncity: string,\ndays?: number,\n}) => any;",
+        ),
+        (
+            schema(unit={"type": "string", "enum": ["c", "f"]}, words={"type": "array"}),
+            'type f = (_: {\nunit: "c" | "f",\nwords?: any[],\n}) => any;',
+        ),
+        (
+            schema(ids={"type": "array", "items": {"type": "integer"}}),
+            "type f = (_: {\nids: number[],\n}) => any;",
+        ),
+        (
+            schema(name={"anyOf": [{"type": "string"}, {"type": "null"}]}),
+            "type f = (_: {\nname: string | null,\n}) => any;",
+        ),
+        (
+            schema(place=schema(x={"type": "number"})),
+            "type f = (_: {\nplace: {\n  x: number,\n},\n}) => any;",
+        ),
+        (
+            schema(node={"$ref": "#/$defs/Node"}) | {"$defs": {"Node": {"type": "boolean"}}},
+            "type f = (_: {\nnode: boolean,\n}) => any;",
+        ),
+        (
+            schema(node={"$ref": "#/$defs/Nowhere"}),  # invalid, but no reason to fail
+            "type f = (_: {\nnode: any,\n}) => any;",
+        ),
+    ],
+)
+def test_tools_are_counted_as_openai_writes_them(parameters, text):
+    start, end = "namespace functions {\n\n// What\n// it does\n", "\n\n} // namespace functions"
+    assert typescript((Tool("f", "What\nit does", parameters),)) == start + text + end
+
+
+def test_a_schema_that_refers_to_itself_is_counted():
+    node = schema(next={"$ref": "#/$defs/Node"}, other={"$ref": "#/$defs/Node"})
+    tool = Tool("f", None, schema(node={"$ref": "#/$defs/Node"}) | {"$defs": {"Node": node}})
+    assert 0 < counter_for_model(load_catalog().find("gpt-5")).tools((tool,)) < 20_000
+    many = schema(**{f"next_{number}": {"$ref": "#/$defs/Node"} for number in range(100)})
+    tool = Tool("f", None, many | {"$defs": {"Node": many}})  # 100 ** 6 without a limit
+    assert len(typescript((tool,))) < 2_000_000
+    either = {"anyOf": [{"$ref": "#/$defs/Either"} for _ in range(100)]}
+    tool = Tool("f", None, schema(a=either) | {"$defs": {"Either": either}})
+    assert len(typescript((tool,))) < 2_000_000
+
+
+@pytest.mark.parametrize("broken", [{"properties": 3}, {"properties": {"a": 1}}, {"required": 1}])
+def test_a_wrong_schema_is_counted(broken):
+    assert counter_for_model(load_catalog().find("gpt-5")).tools((Tool("f", None, broken),)) > 0
+
+
+def prompt_tokens(exchange) -> int | None:
+    """The tokens of the request, as the vendor reported them; None if it did not."""
+    answers = [exchange.get("response")]
+    for line in (exchange.get("sse") or "").splitlines():
+        if line.startswith("data: {"):
+            event = json.loads(line[6:])
+            answers.append(event.get("response") or event)
+    usages = [
+        answer["usage"] for answer in answers if isinstance(answer, dict) and answer.get("usage")
+    ]
+    return (usages[-1].get("prompt_tokens") or usages[-1].get("input_tokens")) if usages else None
+
+
+@pytest.mark.parametrize(
+    ("protocol", "limit"),
+    [("openai-chat", 0.02), ("openai-responses", 0.04)],
+)
+def test_recorded_requests_with_tools_are_counted_as_openai_does(protocol, limit):
+    errors = []
+    for exchange in recorded(protocol):
+        body, tokens = exchange["request"], prompt_tokens(exchange)
+        if exchange["host"] != "api.openai.com" or not tokens or not isinstance(body, dict):
+            continue
+        tools = body.get("tools") or []
+        media = any(word in json.dumps(body) for word in ("image", '"file"', "audio", "input_file"))
+        formatted = "json_schema" in json.dumps([body.get("response_format"), body.get("text")])
+        unknown = {tool.get("type") for tool in tools} - {"function"}
+        if not tools or unknown or media or formatted:  # these have tokens of their own
+            continue
+        if body.get("previous_response_id") or body.get("conversation"):
+            continue
+        request = weft.decode(body, protocol)
+        counter = counter_for_model(load_catalog().find(request.model), protocol)
+        error = abs(counter.request(request.messages, request.tools) - tokens) / tokens
+        errors.append(error)
+        assert tokens < 1000 or error < 0.1
+    errors.sort()
+    assert len(errors) > 30
+    assert errors[len(errors) // 2] < limit

@@ -74,7 +74,8 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
       pixels / 750, at most 1,600. `large`: the same, at most 4,784. `tiles`: a base, and a number
       for each tile of 512 pixels. `patches`: a factor for each patch of 32 pixels, up to a limit.
       `grid`: 258 for each tile of Gemini. `fixed`: the same number for each image.
-    - `tool_prompt`: the tokens of the prompt that the vendor adds to a request with tools.
+    - `tool_prompt`: the tokens of the prompt that the vendor adds to a request with tools;
+      `chat_tool_prompt`: the same in Chat Completions, if it differs.
 
     Servers with OpenAI's protocols differ in three fields. If no row sets one, the host decides
     (`Provider.with_host_defaults`).
@@ -122,6 +123,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     images: Literal["area", "large", "tiles", "patches", "grid", "fixed"] = "area"
     image_scale: tuple[float, ...] = ()
     tool_prompt: Annotated[int, Meta(ge=0)] = 0
+    chat_tool_prompt: Annotated[int, Meta(ge=0)] | None = None
 
 
 class CatalogRow(Struct, frozen=True, kw_only=True):

@@ -87,7 +87,9 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
             size, read_request, state, codec, raw.get(WRAPPED, raw), inbound
         )
         if route.provider is OFFLINE or not is_direct(route, codec):
-            count = await state.large_bodies.run(size, count_request, state, request, route.model)
+            count = await state.large_bodies.run(
+                size, count_request, state, request, route.model, route.provider.protocol
+            )
             await outbound.send(200, exact_json.dumps({member: count}))
             return
         outgoing = write_outgoing(state, codec, route, request, body, inbound)
@@ -128,9 +130,14 @@ def check_count(body: bytes, member: str, upstream: str) -> None:
         raise UpstreamFailed(f"upstream {upstream!r} answered without {member}")
 
 
-def count_request(state: State, request: Request, model: str) -> int:
-    """The tokens of a request to a model: its messages and the definitions of its tools."""
-    counter = counter_for_model(state.catalog.find(model))
+def count_request(state: State, request: Request, model: str, protocol: str = "") -> int:
+    """The tokens of a request to a model: its messages and the definitions of its tools.
+
+    `protocol` is the upstream's; by default, the one that the request came in.
+    """
+    if not protocol and request.wire is not None:
+        protocol = request.wire.protocol
+    counter = counter_for_model(state.catalog.find(model), protocol)
     return counter.request(request.messages, request.tools)
 
 
