@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SERVER = {
     "granian": "granian",
+    "latex2mathml": "latex2mathml",
     "markdown-it-py": "markdown_it",
     "nh3": "nh3",
     "Pygments": "pygments",

@@ -64,3 +64,84 @@ def test_an_attack_becomes_text(text):
 @given(st.lists(st.sampled_from([*ATTACKS, "```", "`", "\n", "[", "](", "<", '"', "&lt;"])))
 def test_no_mixture_of_attacks_becomes_active(parts):
     assert not LIVE.search(render("".join(parts)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "costs $5 and $10",
+        "$5-$10",
+        "US$3 and A$4",
+        "$5/$10 per piece",
+        "$5 (was 7$)",
+        "$1,000 and up to 2$",
+        "$HOME and $PATH",
+        "$PATH:$HOME/$USER",
+        "5$ and 6$",
+        "$ x$",
+        "$x $",
+        "$$",
+        "\\$x\\$",
+        "`$x$`",
+        "```\n$x$\n$$y$$\n```",
+        "$\\frac$",  # no TeX
+        "$" + "{" * 1500 + "$",  # deeper than the converter goes
+        "\\(" * 3000,
+        "\\[\n" * 3000,
+    ],
+)
+def test_prices_and_variables_are_no_formulas(text):
+    assert "<math" not in render(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$x$",
+        "($x$).",
+        "\\(x\\)",
+        "\\[x\\]",
+        "$$x$$",
+        "$$\nx\n$$",
+        "> $$\n> x\n> $$",
+        "- a\n  $$\n  x\n  $$",
+        "**$x$**",
+        "| a |\n| - |\n| $x$ |",
+        "$2 \\sin x$",
+        "$100$",
+    ],
+)
+def test_formulas_become_mathml(text):
+    html = render(text)
+    assert "<math" in html
+    assert "$" not in html
+    assert "&gt;" not in html
+
+
+@pytest.mark.parametrize(
+    "tex",
+    [
+        "\\text{<img src=x onerror=alert(1)>}",
+        "\\text{&lt;script&gt;alert(1)&lt;/script&gt;}",
+        "\\href{javascript:alert(1)}{x}",
+        "\\style{background:url(//evil)}{x}",
+        "\\class{app}{x}",
+        "\\id{words}{x}",
+        "\\unknown{<svg onload=alert(1)>}",
+        '\\text{" onclick="alert(1)}',
+        "</math><img src=x>",
+        "\\mathrm{<annotation-xml>}",
+    ],
+)
+def test_a_hostile_formula_has_no_markup_of_its_own(tex):
+    html = render(f"${tex}$ and $${tex}$$")
+    assert re.findall(r"<(?!/?(?:p|br|math|m[a-z]+)\b)", html) == []
+    assert re.findall(r"<[^>]*\s(?:href|style|class|id|on\w+)=", html) == []
+
+
+def test_task_lists_have_boxes():
+    html = render("- [ ] open\n- [x] done\n- [X] *also*\n- [y] none\n\n[x] no list")
+    assert re.findall(r'aria-label="([^"]+)"', html) == ["to do", "done", "done"]
+    assert "<input" not in html
+    assert "[y] none" in html
+    assert "[x] no list" in html

@@ -211,7 +211,8 @@ def _endpoint(
             return _error(error.message, error.param, error.status)
         except WeftError as error:
             status = next(code for kind, code in STATUS_OF_ERROR.items() if isinstance(error, kind))
-            return _error(public_message(error), getattr(error, "field", None), status)
+            needed = error.needed if isinstance(error, BudgetExceeded) else None
+            return _error(public_message(error), getattr(error, "field", None), status, needed)
         except Exception:  # nothing above this handler would answer the caller
             # The caller gets one line without details; they are in the log.
             _log.exception("%s failed", request.url.path)
@@ -256,5 +257,7 @@ def _json(body: JsonObject, status: int = 200) -> Response:
     return Response(exact_json.dumps(body), status, HEADERS, "application/json")
 
 
-def _error(message: str, place: str | None, status: int) -> Response:
-    return _json({"error": {"message": message, "place": place}}, status)
+def _error(message: str, place: str | None, status: int, needed: int | None = None) -> Response:
+    """An error; `needed` is the smallest budget that would work."""
+    facts = {} if needed is None else {"needed": needed}
+    return _json({"error": {"message": message, "place": place, **facts}}, status)

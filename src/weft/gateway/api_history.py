@@ -101,7 +101,6 @@ def show_graph(call: ApiCall) -> JsonObject:
     if record is None:
         return {
             "commits": [],
-            "reverted": [],
             "more": False,
             "lanes": 0,
             "refs": {},

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
+from starlette.concurrency import run_in_threadpool
+
 from weft.agent import table_json
 from weft.client import OFFLINE_MODEL
 from weft.demo import SAMPLE
@@ -32,7 +34,7 @@ from weft.thread import (
 from weft.tokens import counter_for
 
 from .api_call import DEFAULT_BRANCH, ApiCall, AsyncHandler, Handler
-from .run_planning import check_model, choose_model, context_json
+from .run_planning import check_model, choose_model, context_json, served_names
 from .runs import OWN_AGENT, is_unanswered
 from .thread_views import (
     Change,
@@ -349,10 +351,11 @@ def list_checkpoints(call: ApiCall) -> JsonObject:
 async def list_models(call: ApiCall) -> JsonObject:
     """The models of all upstreams and the offline model; for each upstream, why it has no list.
 
-    `agents` are the agents that the page may choose.
+    Only names that would be served are listed. A model that a plain name does not reach has the
+    name of its upstream before it. `agents` are the agents that the page may choose.
     """
     listings = await call.state.listings.read(call.state.http_client, call.state.providers)
-    names = dict.fromkeys(name for listing in listings for name in listing.models)
+    names = await run_in_threadpool(served_names, call.state, listings)
     agent = call.state.settings.agent
     return {
         "models": [*names, OFFLINE_MODEL],

@@ -23,7 +23,7 @@ whole result.
 
 import re
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from weft import exact_json
@@ -55,7 +55,7 @@ from weft.model import (
     describe_call,
 )
 from weft.store import ThreadRecord
-from weft.thread import price_usage, read_attempt
+from weft.thread import has_sent, price_usage, read_attempt
 from weft.tokens import Tokenizer, counter_for
 
 from .api_call import DEFAULT_BRANCH, ApiCall, Handler, read_commit_id
@@ -122,7 +122,8 @@ def show_rows(call: ApiCall) -> JsonObject:
     window = rows[first : first + count]
     updated = [] if earlier is None else _updated_rows(thread, window, since)
     facts = _read_facts(call, record.name, thread, [*window, *updated])
-    writer = _RowWriter(thread, call.state.views, call.state.catalog, facts)
+    sent = _find_sent(call, record.name, [*window, *updated])
+    writer = _RowWriter(thread, call.state.views, call.state.catalog, facts, sent)
     return {
         "name": record.name,
         "title": call.state.titles.of(call.store, record),
@@ -167,7 +168,8 @@ def _show_tail(call: ApiCall, record: ThreadRecord, branch: str, head: Id) -> Js
     total = call.store.read_depths(record.name, head, [head])[head]
     facts = _read_facts(call, record.name, tail, window)
     # Loading the tokenizer would take longer than everything else here.
-    writer = _RowWriter(tail, call.state.views, call.state.catalog, facts, "estimate")
+    sent = _find_sent(call, record.name, window)
+    writer = _RowWriter(tail, call.state.views, call.state.catalog, facts, sent, "estimate")
     return {
         **_new_thread(call),
         "name": record.name,
@@ -326,6 +328,12 @@ def _read_facts(
     return ChainMap(merged, thread.facts)
 
 
+def _find_sent(call: ApiCall, name: str, rows: Sequence[Row]) -> set[Id]:
+    """The answers among these rows whose requests are stored."""
+    ids = [row.id for row in rows if row.id is not None and row.message.role == "assistant"]
+    return {step.commit.id for step in call.store.read_commits(name, ids) if has_sent(step)}
+
+
 def _latency(facts: CommitFacts) -> float | None:
     """How long an answer took, in seconds; None if that is not known.
 
@@ -338,7 +346,11 @@ def _latency(facts: CommitFacts) -> float | None:
 
 
 class _RowWriter:
-    """Writes rows as JSON; `facts` are the facts of the commits that appended them."""
+    """Writes rows as JSON.
+
+    `facts` are the facts of the commits that appended them; `sent` are the answers whose requests
+    are stored.
+    """
 
     def __init__(
         self,
@@ -346,8 +358,10 @@ class _RowWriter:
         views: ThreadViews,
         catalog: Catalog,
         facts: Mapping[Id, CommitFacts],
+        sent: Collection[Id],
         tokenizer: Tokenizer = TOKENIZER,
     ) -> None:
+        self._sent = sent
         self._catalog = catalog
         self._facts = facts
         self._thread = thread
@@ -375,8 +389,17 @@ class _RowWriter:
             "seconds": None if usage is None or facts is None else _latency(facts),
             "first_token": None if facts is None else read_times(facts.usage)[0],
             "stop": None if facts is None else facts.stop,
+            "edited": self._edited(row),
+            "sent": row.id in self._sent,
             "notes": [] if row.id is None else self._thread.notes.get(row.id.hex(), ()),
         }
+
+    def _edited(self, row: Row) -> JsonObject | None:
+        """The commit that edited the message, and when."""
+        edits = () if row.id is None else self._thread.edits.get(row.id, ())
+        if not edits:
+            return None
+        return {"commit": edits[-1].hex(), "created": self._thread.facts[edits[-1]].created}
 
     def _usage(
         self, usage: Usage | None, message: Message, created: float | None

@@ -9,12 +9,18 @@ from starlette.concurrency import run_in_threadpool
 
 from weft.agent import display_system_message, to_json
 from weft.client import ModelClient, find_route
-from weft.compact import SystemMessage, validate_compact_input
-from weft.errors import Refused, WeftError
+from weft.compact import CompactResult, SystemMessage, validate_compact_input
+from weft.errors import BudgetExceeded, Refused, ThreadError, WeftError
 from weft.history import PRIORITIES
 from weft.model import JsonObject
 from weft.store import descendants
-from weft.thread import REF_OPERATIONS, Thread, Undone, threads, undelete as undelete_thread
+from weft.thread import (
+    REF_OPERATIONS,
+    Thread,
+    Undone,
+    threads,
+    undelete as undelete_thread,
+)
 from weft.tokens import counter_for
 
 from .api_call import ApiCall, AsyncHandler, Handler
@@ -87,19 +93,51 @@ def _compact(call: ApiCall, publish: Callable[[SystemMessage], None]) -> JsonObj
             lambda retry: publish(SystemMessage(RETRY, retry.data()))
         )
     mode_options = ("replacements", "model", "first", "last", "summary", "budget", "keep")
-    if all(options.get(name) is None for name in mode_options):
-        options["budget"] = max(1, thread.compile().tokens // 2)
     old_rows = read_changes(read_steps(call, thread))[0].rows
-    result = thread.compact(**options)
+    if all(options.get(name) is None for name in mode_options):
+        result = _compact_to_half(thread, options)
+    else:
+        result = thread.compact(**options)
     count = count_once(counter_for(TOKENIZER).message)
     change = Change(tuple(old_rows), result.rows or tuple(old_rows))
     return {
         **change_json(change, count),
         "commit": result.commit,
+        "budget": options["budget"],
         "changes": [to_builtins(change) for change in result.changes],
         "requests": result.requests,
-        "message": str(result),
+        "message": _describe_compaction(result),
     }
+
+
+def _compact_to_half(thread: Thread, options: JsonObject) -> CompactResult:
+    """Compact to half of the tokens, or to the smallest budget above that which is possible.
+
+    The budget is added to the options. Raises `ThreadError` if nothing would be saved.
+    """
+    tokens = thread.compile().tokens
+    options["budget"] = max(1, tokens // 2)
+    while True:
+        try:
+            return thread.compact(**options)
+        except BudgetExceeded as error:
+            if error.needed >= tokens or error.needed <= options["budget"]:
+                message = (
+                    f"A compaction would save nothing: what must stay needs {error.needed:,} "
+                    f"of {tokens:,} tokens."
+                )
+                raise ThreadError(message) from None
+            options["budget"] = error.needed
+
+
+def _describe_compaction(result: CompactResult) -> str:
+    """What a compaction did, in one line for a person."""
+    if result.commit is None:
+        return str(result)
+    return (
+        f"Compacted: {result.tokens_before:,} → {result.tokens_after:,} tokens. "
+        "Undo or revert brings the messages back."
+    )
 
 
 def _last_row(call: ApiCall) -> str | None:

@@ -67,6 +67,14 @@ class Listings:
             return False
         return not any(name == model or name.startswith(f"{model}-") for name in listing.models)
 
+    def with_model(self, model: str) -> list[ModelListing]:
+        """The upstreams that list this model, each as a list of this model alone."""
+        return [
+            ModelListing(listing.upstream, (model,))
+            for listing in self._listings.values()
+            if model in listing.models
+        ]
+
     async def _read(self, http_client: HttpClient, providers: tuple[Provider, ...]) -> None:
         results = await asyncio.gather(
             *(_list_models(http_client, provider) for provider in providers)

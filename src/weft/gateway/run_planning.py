@@ -6,7 +6,7 @@ run that would compact the thread does not start: the user sees the figures firs
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import monotonic
 
 from msgspec import Struct, structs
@@ -44,6 +44,7 @@ from .api_call import ApiCall
 from .api_media import read_attached
 from .auth import name_in_scope
 from .errors import public_message
+from .listings import ModelListing
 from .runs import OWN_AGENT, Run, RunAgent, RunSpec, is_unanswered
 from .state import State
 from .thread_views import Change, ThreadView, brief_json, count_once
@@ -272,7 +273,24 @@ def choose_model(state: State, rows: Sequence[Row]) -> ModelChoice:
     name = origin.model
     if any(provider.name == origin.provider for provider in state.providers):
         name = _qualify(state, name, origin.provider)
-    return ModelChoice(name, check_model(state, name))
+    reason = check_model(state, name)
+    names = [] if reason is None else served_names(state, state.listings.with_model(name))
+    if len(names) == 1:
+        return ModelChoice(names[0])
+    if names:
+        reason = f"several upstreams serve it, as {', '.join(names)}"
+    return ModelChoice(name, reason)
+
+
+def served_names(state: State, listings: Iterable[ModelListing]) -> list[str]:
+    """The names under which the listed models can be asked for.
+
+    A model that its own name does not lead to is named with its upstream: `openai/gpt-5`.
+    """
+    names = dict.fromkeys(
+        _qualify(state, model, listing.upstream) for listing in listings for model in listing.models
+    )
+    return [name for name in names if check_model(state, name) is None]
 
 
 def _qualify(state: State, model: str, upstream: str | None) -> str:

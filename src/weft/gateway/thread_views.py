@@ -49,6 +49,7 @@ from weft.model import (
     describe_call,
     speaker,
     texts,
+    without_markers,
 )
 from weft.printable import without_bold, without_escape_sequences
 from weft.store import Step, Store
@@ -152,6 +153,7 @@ class ThreadView:
 
     - `facts` has the facts of each commit; an appended row has the id of its commit
     - `summaries` has the compaction of each row that is a summary
+    - `edits` has the commits that edited each row, oldest first, without reverted ones
     - `notes` has the notes on each row or commit, oldest first
     - `callers` has the row of each tool call, `results` the result of each call, by call id
     """
@@ -160,6 +162,7 @@ class ThreadView:
         self.view = View()
         self.facts: dict[Id, CommitFacts] = {}
         self.summaries: dict[Id, tuple[Id, Change]] = {}
+        self.edits: dict[Id, tuple[Id, ...]] = {}
         self.notes: dict[str, tuple[JsonObject, ...]] = {}
         self.callers: dict[str, Id] = {}
         self.results: dict[str, ToolResult] = {}
@@ -179,6 +182,7 @@ class ThreadView:
         after.view = self.view
         after.facts = dict(self.facts)
         after.summaries = dict(self.summaries)
+        after.edits = dict(self.edits)
         after.notes = dict(self.notes)
         after.add_facts(steps, self.last_row)
         pending: list[Step] = []  # commits that are not in the view yet
@@ -191,6 +195,7 @@ class ThreadView:
             after.view = after.view.extend([step])
             change = Change(old_rows, tuple(after.view.rows), step.commit.kind)
             add_summaries(after.summaries, step.commit.id, change)
+            after.add_edits(step.commit.id, change)
         after.view = after.view.extend(pending)
         only_appends = all(step.commit.kind not in REWRITES for step in steps)
         start = self.view.length if only_appends else 0
@@ -217,8 +222,18 @@ class ThreadView:
         earlier = ThreadView()
         earlier.view = view
         earlier.facts, earlier.summaries, earlier.notes = self.facts, self.summaries, self.notes
+        earlier.edits = self.edits
         earlier.index_calls(view.rows)
         return earlier
+
+    def add_edits(self, commit: Id, change: Change) -> None:
+        """Note which rows a commit edited; a revert takes the last edit back."""
+        if change.kind not in ("edit", "merge", "revert"):
+            return
+        for row, _ in change.reworded:
+            if row.id is not None:
+                edits = self.edits.get(row.id, ())
+                self.edits[row.id] = edits[:-1] if change.kind == "revert" else (*edits, commit)
 
     def add_note(self, step: Step) -> None:
         info = CommitInfo(step, lambda _: 0)
@@ -501,13 +516,18 @@ def result_text(result: ToolResult) -> str:
 
 def brief_json(row: Row, count: Count) -> JsonObject:
     """A row as a short excerpt, with its whole text as HTML."""
-    text = message_text(row.message)
+    message = row.message
+    text = brief_text(message)
     if len(text) > BRIEF_LENGTH:
         text = text[:BRIEF_LENGTH] + "…"
+    # Anthropic's results are in messages of the user.
+    is_result = any(isinstance(block, ToolResult) for block in message.blocks)
+    is_result = is_result and not any(isinstance(block, Text) for block in message.blocks)
+    role = "tool" if is_result else message.role
     return {
         "id": _hex(row.id),
-        "role": SUMMARY if row.kind == SUMMARY else row.message.role,
-        "excerpt": excerpt(text),
+        "role": SUMMARY if row.kind == SUMMARY else role,
+        "excerpt": excerpt(text) or preview(message),
         "html": render(text),
         "tokens": count(row.message),
     }
@@ -515,7 +535,8 @@ def brief_json(row: Row, count: Count) -> JsonObject:
 
 def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:
     """The beginning of a text, on one line, without colours and the `**` of bold text."""
-    flat = without_bold(" ".join(without_escape_sequences(text[: SCANNED * length]).split()))
+    text = without_markers(without_escape_sequences(text[: SCANNED * length]))
+    flat = without_bold(" ".join(text.split()))
     return flat if len(flat) <= length else flat[: length - 1] + "…"
 
 
@@ -524,6 +545,24 @@ def message_text(message: Message) -> str:
     lines = list(texts(block for block in message.blocks if not isinstance(block, Checkpoint)))
     calls = (block for block in message.blocks if isinstance(block, ToolCall))
     return "\n\n".join([*lines, *(f"`{call.name}` {call.arguments}" for call in calls)])
+
+
+def brief_text(message: Message) -> str:
+    """Like `message_text`, with the main argument of each call, the results, and names of media."""
+    lines: list[str] = []
+    for block in message.blocks:
+        match block:
+            case ToolCall():
+                lines.append(f"`{describe_call(block)}`")
+            case ToolResult():
+                lines.append(result_text(block))
+            case Image() | File() | Audio():
+                lines.append(f"[{block.__struct_config__.tag}]")
+            case Checkpoint():
+                pass
+            case _:
+                lines += texts((block,))
+    return "\n\n".join(line for line in lines if line.strip())
 
 
 def describe_commit(info: CommitInfo) -> tuple[str, str]:

@@ -36,6 +36,7 @@ from .message import (
     speaker,
     texts,
     thinking_text,
+    without_markers,
 )
 from .request import (
     Format,
@@ -141,4 +142,5 @@ __all__ = [
     "streamed_text",
     "texts",
     "thinking_text",
+    "without_markers",
 ]

@@ -170,6 +170,14 @@ Block = (
 )
 
 
+_CHECKPOINT = lazy_pattern(r"<checkpoint:[a-z0-9]{6}>")
+
+
+def without_markers(text: str) -> str:
+    """The text without the markers of checkpoints: they are addresses for models."""
+    return _CHECKPOINT.sub("", text)
+
+
 def checkpoint_text(block: Checkpoint) -> str:
     """The text that represents a checkpoint in every protocol."""
     return f"<checkpoint:{block.id}>"

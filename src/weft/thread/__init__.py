@@ -58,7 +58,7 @@ if TYPE_CHECKING:
         read_attachments,
     )
     from .merge import SQUASH, MergePreview, Preview, Strategy
-    from .sent import Receipt, Sent
+    from .sent import Receipt, Sent, has_sent
     from .sent_body import (
         SentBodyCache,
         SentBodyDelta,
@@ -131,7 +131,7 @@ __getattr__ = lazy_names(
         "maintenance": "RETENTION_DAYS forget fsck gc kept_copies repair_store",
         "media_files": "MAX_FILE_BYTES Attachment Media detect_type make_media read_attachments",
         "merge": "SQUASH MergePreview Preview Strategy",
-        "sent": "Receipt Sent",
+        "sent": "Receipt Sent has_sent",
         "sent_body": "SentBodyCache SentBodyDelta SentRequest encode_sent_body sent_body_entries",
         "sessions": (
             "LOCAL_SCOPE PREFIXES child_key find_imported find_local_thread find_session "
@@ -235,6 +235,7 @@ __all__ = [
     "fsck",
     "gc",
     "has_sealed_summaries",
+    "has_sent",
     "import_bytes",
     "kept_copies",
     "link_parent",

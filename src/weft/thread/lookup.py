@@ -51,7 +51,16 @@ from weft.history import (
 )
 from weft.ids import Id
 from weft.lazy import lazy_pattern
-from weft.model import SYSTEM_ROLES, Message, Text, ToolResult, display_text, speaker, texts
+from weft.model import (
+    SYSTEM_ROLES,
+    Message,
+    Text,
+    ToolResult,
+    display_text,
+    speaker,
+    texts,
+    without_markers,
+)
 from weft.store import Step, Store
 
 from .arguments import check_count, check_flag, check_text
@@ -845,7 +854,7 @@ def excerpt(hit: Hit, query: str, length: int) -> str:
     """The part of a hit that has most words of a query, in one line."""
     words = parse_query(query).words
     weights = {term: 1.0 for word in words for term in (*word.required, *word.extra)}
-    text = _text_and_calls(hit)
+    text = without_markers(_text_and_calls(hit))
     best = text if len(text) <= length else _best_lines(text, weights, length)
     return " ".join(best.split())[:length]
 

@@ -30,6 +30,7 @@ from .sent_body import (
     SentRequest,
     describe_loss,
     encode_sent_body,
+    has_sent_body,
     hash_body,
     read_sent_body,
     rebuild_sent_body,
@@ -137,6 +138,11 @@ def write_receipt(params: VendorParams) -> Receipt:
     extra = {key: value for key, value in params.items() if key not in params.written}
     hash = hash_body(exact_json.dumps({**params, **extra}))
     return Receipt(recipe=params.recipe, catalog=catalog_version(), hash=hash, extra=extra)
+
+
+def has_sent(step: Step) -> bool:
+    """Whether the request of an answer is stored with its commit; it may still be damaged."""
+    return has_sent_body(step) or METADATA_KEY in (decode_body(step).metadata or {})
 
 
 def show_sent(handle: Handle, info: CommitInfo, compile: Callable[..., CompiledContext]) -> Sent:

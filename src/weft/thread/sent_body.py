@@ -373,6 +373,11 @@ def sent_body_entries(delta: SentBodyDelta) -> tuple[Message, ...]:
     return Message(ATTACHMENT, (Opaque(TOOLS_FORMAT, {"text": delta.tools}),)), record
 
 
+def has_sent_body(step: Step) -> bool:
+    """Whether a delta is stored with a commit."""
+    return _attachment(step, 1, FORMAT) is not None
+
+
 def read_sent_body(step: Step) -> SentBodyDelta | None:
     """The delta that is stored with a commit; raises `ThreadError` if it is damaged."""
     raw = _attachment(step, 1, FORMAT)

@@ -2,9 +2,10 @@
 
 /** An error from the server: `message` is for people, `place` names the wrong field. */
 export class ApiError extends Error {
-	constructor(message, place = null) {
+	constructor(message, { place = null, needed = null } = {}) {
 		super(message);
 		this.place = place;
+		this.needed = needed; // the smallest budget of a compaction
 	}
 }
 
@@ -41,7 +42,7 @@ async function request(path, options) {
 	if (response.ok && body !== null) return body;
 	const error = body?.error ?? {};
 	const message = error.message ?? `the server answered with status ${response.status}`;
-	throw new ApiError(message, error.place ?? null);
+	throw new ApiError(message, error);
 }
 
 const FIRST_WAIT = 500;

@@ -109,7 +109,7 @@ export class Branches {
 
 /** A name for a branch that no other branch has: `main-2`. */
 function freeName() {
-	const names = branches();
+	const names = state.view?.branches ?? [];
 	const stem = state.branch.replace(/-\d+$/, "");
 	let number = 2;
 	while (names.includes(`${stem}-${number}`)) number += 1;

@@ -2,7 +2,7 @@
 // summary or the reader's own. It shows what would change before anything does. While a model
 // writes, the conversation shows how far it is (`cards.js`).
 
-import { byId, count, el, plural, refill } from "./dom.js";
+import { button, byId, count, el, plural, refill } from "./dom.js";
 import { post } from "./api.js";
 import { reworded, rows } from "./history.js";
 import { state } from "./state.js";
@@ -54,6 +54,7 @@ export class Compaction {
 			? "The messages of the range become a summary in their place. Pinned messages stay, and a call stays with its result."
 			: WHOLE;
 		byId("compact-budget").hidden = isRange;
+		byId("budget").value = "";
 		byId("compact-model").value ||= state.model.trim();
 		this.show();
 	}
@@ -99,14 +100,28 @@ export class Compaction {
 			const plan = await post("/api/compact", { ...options, preview: true });
 			if (number === this.previews) this.showPlan(plan, by);
 		} catch (error) {
-			if (number === this.previews) refill(byId("preview"), el("p.error", error.message));
+			if (number === this.previews) this.showProblem(error);
 		}
+	}
+
+	/** Why it cannot be done; with a budget that is too small, the smallest one that works. */
+	showProblem({ message, needed }) {
+		const use = () => {
+			byId("budget").value = needed;
+			this.preview();
+		};
+		const offer = needed ? button(`Fit into ${count(needed)} tokens`, use, { class: null, id: "budget-needed" }) : null;
+		refill(byId("preview"), el("p.error", message), offer);
 	}
 
 	showPlan(plan, by) {
 		const isModel = by === "model";
+		const half = Math.floor(plan.before / 2);
+		const isMore = !byId("budget").value && plan.budget > half && by === "extract";
+		byId("budget").placeholder = plan.budget ? count(plan.budget) : "half of now";
 		refill(
 			byId("preview"),
+			isMore ? el("p.muted", `It cannot become half as long: what must stay and a summary need ${count(plan.budget)} tokens.`) : null,
 			el("p.big", `${count(plan.before)} → ${isModel ? "about " : ""}${count(plan.after)} tokens`),
 			el("p.inout", describeChange(plan)),
 			isModel && plan.requests

@@ -13,8 +13,16 @@ export function el(name, ...rest) {
 		if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
 		else node.setAttribute(key, value === true ? "" : String(value));
 	}
-	node.append(...rest.filter((child) => child !== null && child !== undefined));
+	const children = rest.filter((child) => child !== null && child !== undefined);
+	node.append(...children.map((child) => (typeof child === "string" ? visible(child) : child)));
 	return node;
+}
+
+const DIRECTION = /[\u202a-\u202e\u2066-\u2069]/g;
+
+/** A text in which characters are visible that would turn the rest of it around. */
+export function visible(text) {
+	return text.replace(DIRECTION, (mark) => `⟨U+${mark.codePointAt(0).toString(16).toUpperCase()}⟩`);
 }
 
 /** A quiet button, unless `attributes` has another class. */

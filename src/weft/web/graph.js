@@ -107,7 +107,7 @@ export class Graph {
 		this.thread = thread;
 		this.refs = data.refs;
 		this.isPart = data.more;
-		const reverted = new Set(data.reverted);
+		const reverted = new Set(data.reverted ?? []);
 		this.all = data.commits.map(([id, kind, lane, created, label, parents], index) => ({
 			id, kind: reverted.has(id) ? `reverted ${kind}` : kind, lane, created, label, parents, index,
 			refs: data.refs[id] ?? [],

@@ -1,6 +1,6 @@
 // The head of the page: the open thread, its branches, and the buttons that change it.
 
-import { byId, el, refill } from "./dom.js";
+import { byId, el, refill, visible } from "./dom.js";
 import { effect } from "./signals.js";
 import { branches, shownBranch, state } from "./state.js";
 
@@ -25,18 +25,18 @@ function heading({ name, title }) {
 function showTitle() {
 	const { branch, view } = state;
 	if (!view) return;
-	const title = heading(view);
+	const title = visible(heading(view));
 	document.title = `${title} · Weft`;
 	Object.assign(document.body.dataset, { thread: view.name, branch });
 	byId("title").textContent = title;
 	byId("title").title = view.name;
-	byId("thread-name").textContent = title === view.name ? "" : view.name;
+	byId("thread-name").textContent = title === visible(view.name) ? "" : visible(view.name);
 }
 
 function showBranches() {
 	const shown = state.view && (shownBranch() ?? NO_BRANCH);
 	if (!shown) return;
-	const names = shown === NO_BRANCH ? [...branches(), NO_BRANCH] : branches();
+	const names = branches().includes(shown) ? branches() : [...branches(), shown];
 	const select = byId("branch");
 	if (names.join("\n") !== [...select.options].map(({ value }) => value).join("\n"))
 		refill(select, ...names.map((name) => el("option", { value: name, disabled: name === NO_BRANCH }, name)));

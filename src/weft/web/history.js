@@ -18,6 +18,7 @@ export class History {
 		Object.assign(this, { read, revert });
 		this.list = byId("log");
 		this.entries = new Map();
+		this.reads = 0;
 		this.more = el("li.more-commits");
 		watch(() => state.updates, () => this.load());
 		effect(() => this.mark());
@@ -33,11 +34,14 @@ export class History {
 	async load(more = 0) {
 		const place = this.place();
 		const key = JSON.stringify(place);
-		const limit = (key === this.key ? this.limit : PAGE) + more;
-		const log = await get("/api/log", { ...place, limit }).catch(() => null);
-		if (!log || JSON.stringify(this.place()) !== key) return;
+		this.limit = (key === this.asked ? this.limit : PAGE) + more;
+		this.asked = key;
+		this.reads += 1;
+		const number = this.reads; // if reads overlap, only the newest one is shown
+		const log = await get("/api/log", { ...place, limit: this.limit }).catch(() => null);
+		if (!log || number !== this.reads || JSON.stringify(this.place()) !== key) return;
 		const old = key === this.key ? this.entries : new Map();
-		Object.assign(this, { key, limit, query: place, total: log.total, length: log.commits.length });
+		Object.assign(this, { key, query: place, total: log.total, length: log.commits.length });
 		this.show(log.commits, old);
 	}
 

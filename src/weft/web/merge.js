@@ -27,6 +27,7 @@ export function openCherryPick({ thread, branch, id, done }) {
 	return openPreview({ request, title, label: "Apply", done });
 }
 
+const TYPING_MILLISECONDS = 300; // after the last key, before the preview is read again
 const COMMIT = "application/x-weft-commit";
 const DROP = "#drop-branches li, #graph-list .ref[data-branch]";
 
@@ -77,10 +78,7 @@ export function addDropTargets({ branches, pick }) {
 
 async function openPreview({ request: { path, fields }, title, label, done }) {
 	const answers = new Map();
-	const commit = async () => {
-		const body = answers.size ? { ...fields, answers: resolve(answers) } : fields;
-		await done(await post(path, body));
-	};
+	const commit = async () => done(await post(path, withAnswers(fields, answers)));
 	const dialog = openDialog({
 		id: "merge-dialog",
 		title,
@@ -90,42 +88,79 @@ async function openPreview({ request: { path, fields }, title, label, done }) {
 	});
 	const button = dialog.foot.querySelector("#merge-commit");
 	button.disabled = true;
+	const read = () => post(path, { ...withAnswers(fields, answers), preview: true });
 	try {
-		const preview = await post(path, { ...fields, preview: true });
+		const preview = await read();
 		const sides = { ours: fields.branch, theirs: fields.name ?? `commit ${fields.id.slice(0, 7)}` };
-		show(dialog.body, { ...preview, sides }, answers, (isReady) => (button.disabled = !isReady));
+		show(dialog.body, { ...preview, sides }, answers, { read, ready: (isReady) => (button.disabled = !isReady) });
 	} catch (error) {
 		refill(dialog.body);
 		dialog.fail(error.message);
 	}
 }
 
-function show(body, preview, answers, ready) {
-	const { lines, conflicts, fast_forward, setup_changes } = preview;
-	const isNothing = !lines.length && !conflicts.length && !setup_changes.length;
+/** The fields of a request, with the answers that were given so far. */
+function withAnswers(fields, answers) {
+	const given = [...answers].filter(([, answer]) => isAnswered(answer));
+	return given.length ? { ...fields, answers: resolve(given) } : fields;
+}
+
+/** `read()` previews it with the current answers; `ready(isReady)` is told whether it can be done. */
+function show(body, preview, answers, { read, ready }) {
+	const { conflicts } = preview;
 	const left = el("p", { role: "status", class: "conflicts-left" });
-	const update = () => {
+	const facts = el("p.muted", { role: "status" });
+	const table = el("div.diff");
+	const title = el("h3", "What changes here");
+	let reads = 0; // if reads overlap, only the newest one is shown
+	let isNothing = false;
+	let timer;
+	const showResult = (result) => {
+		isNothing = !result.lines.length && !conflicts.length && !result.setup_changes.length;
+		facts.textContent = isNothing ? "There is nothing new to bring in." : describeResult(result);
+		title.hidden = !result.lines.length;
+		refill(table, ...diffLines(result));
+	};
+	const readAgain = async () => {
+		reads += 1;
+		const number = reads;
+		try {
+			const result = await read();
+			if (number === reads) showResult(result);
+		} catch (error) {
+			if (number === reads) facts.textContent = error.message;
+		}
+	};
+	const check = () => {
 		const open = conflicts.filter(({ id }) => !isAnswered(answers.get(id))).length;
-		left.textContent = conflicts.length
-			? open
-				? `${plural(open, "conflict")} left to resolve.`
-				: "All conflicts are resolved."
-			: "";
+		const text = open ? `${plural(open, "conflict")} left to resolve.` : "All conflicts are resolved.";
+		left.textContent = conflicts.length ? text : "";
 		ready(!isNothing && open === 0);
 	};
-	const facts = [describe(preview)];
-	if (fast_forward) facts.push("Nothing else was written here, so the branch only moves forward.");
-	if (setup_changes.length) facts.push(`Changes ${setup_changes.join(", ")} of the requests.`);
-	if (preview.cache_lost) facts.push(`${count(preview.cache_lost)} tokens of cached prompt would be read again.`);
+	const update = (wait = 0) => {
+		check();
+		clearTimeout(timer);
+		timer = setTimeout(readAgain, wait);
+	};
+	showResult(preview);
 	refill(
 		body,
-		el("p.muted", isNothing ? "There is nothing new to bring in." : facts.join(" ")),
+		facts,
 		...conflicts.map((each, index) => conflictBox({ ...each, sides: preview.sides }, index, answers, update)),
 		conflicts.length ? left : null,
-		lines.length ? el("h3", "What changes here") : null,
-		el("div.diff", ...diffLines(preview)),
+		title,
+		table,
 	);
-	update();
+	check();
+}
+
+/** What a merge would do, in a few sentences. */
+function describeResult(result) {
+	const facts = [describe(result)];
+	if (result.fast_forward) facts.push("Nothing else was written here, so the branch only moves forward.");
+	if (result.setup_changes.length) facts.push(`Changes ${result.setup_changes.join(", ")} of the requests.`);
+	if (result.cache_lost) facts.push(`${count(result.cache_lost)} tokens of cached prompt would be read again.`);
+	return facts.join(" ");
 }
 
 /** One conflict: both sides, and a choice. */
@@ -150,7 +185,7 @@ function conflictBox(conflict, index, answers, update) {
 		if (choice === "text") edited.focus();
 		update();
 	};
-	edited.addEventListener("input", update);
+	edited.addEventListener("input", () => update(TYPING_MILLISECONDS));
 	const radios = choices.map(([value, label]) => {
 		const input = el("input", { type: "radio", name: `conflict-${index}`, value, onchange: () => choose(value) });
 		return el("label", input, ` ${label}`);

@@ -39,7 +39,7 @@ export class RowActions {
 			for (const name of this.page.branches.filter((each) => each !== this.page.branch).slice(0, MOST_BRANCHES))
 				items.push({ label: `Cherry-pick onto ${name} …`, run: () => this.pick(row.id, name) });
 		if (hasText) items.push({ label: "Copy text", run: () => this.copy(row.id) });
-		if (row.role === "assistant" && row.model) items.push({ label: "What was sent …", run: () => this.showSent(row.id) });
+		if (row.sent) items.push({ label: "What was sent …", run: () => this.showSent(row.id) });
 		items.push({ label: "Add a note …", run: () => this.note(row.id) });
 		const isImportant = row.priority === "important";
 		if (isImportant || row.priority === "normal")

@@ -17,6 +17,7 @@ const SPEAKERS = {
 	tool: "Tool",
 };
 const HIDDEN = ["checkpoint"];
+const FOLDED = 20_000; // characters of a text above which only its beginning is shown
 const SYSTEM = ["system", "developer"];
 
 export class RowItem {
@@ -73,11 +74,18 @@ export class RowItem {
 			row.id && row.kind !== "summary" ? grip(row.id) : "",
 			el("span.name", row.kind === "summary" ? "Summary" : speaker),
 			...(badge ? [el("span.badge", badge)] : []),
+			...(row.edited ? [this.edited(row.edited)] : []),
 			...(row.versions ? [this.versions(row.versions)] : []),
 			...this.facts(row),
 			el("span.acts", ...this.acts(row), this.actions.menu(row)),
 		);
 		if (focused) this.head.querySelector(`[data-act="${focused}"]`)?.focus({ preventScroll: true });
+	}
+
+	/** A mark that leads to what the message was before. */
+	edited({ commit, created }) {
+		const title = `Edited ${clock(created)}: show what it was before`;
+		return button("edited", () => this.actions.openCommit(commit), { class: "badge edited", title, "data-act": "edited" });
 	}
 
 	/** "‹ 2/3 ›": the versions of this message on other branches. */
@@ -192,7 +200,7 @@ function patchPart(old, part, key, address) {
 /** A node for a part that is not a tool call. */
 export function makePart(part, key, address) {
 	const make = {
-		text: () => trusted(el("div.prose"), part.html),
+		text: () => folded(trusted(el("div.prose"), part.html), part.text.length),
 		plain: () => longText(part, address),
 		thinking: () => thinkingPanel(part.text, key),
 		injected: () => injectedPanel(part, key),
@@ -205,9 +213,23 @@ export function makePart(part, key, address) {
 	return make ? make() : el("p.note", part.type);
 }
 
+/** A very long text: its beginning, and a button that shows the rest. */
+function folded(node, length) {
+	if (length <= FOLDED) return node;
+	const box = el("div.folded", node);
+	const more = button(`Show all ${plural(length, "character")}`, () => toggle(), { "aria-expanded": "false" });
+	const toggle = (isOpen = box.classList.contains("folded")) => {
+		box.classList.toggle("folded", !isOpen);
+		more.textContent = isOpen ? "Show less" : `Show all ${plural(length, "character")}`;
+		more.setAttribute("aria-expanded", String(isOpen));
+	};
+	box.addEventListener("focusin", () => toggle(true)); // nothing that has the focus is hidden
+	return el("div", box, el("p", more));
+}
+
 /** A text that is too long to be rendered; of a very long one, only the beginning is sent. */
 function longText(part, address) {
-	const text = el("div.prose.plain", part.text);
+	const text = folded(el("div.prose.plain", part.text), part.length ?? part.text.length);
 	if (!part.address) return text;
 	const fields = Object.entries({ ...address(), ...part.address }).filter(([, value]) => value != null);
 	const href = `/api/media?${new URLSearchParams(fields)}`;

@@ -4,6 +4,8 @@
 
 import { store } from "./signals.js";
 
+const SIDE_BRANCH = /^compaction-\d+$/; // made by the gateway
+
 /**
  * thread, named, at   what the address names: a thread, a branch of it (null: its current one, which
  *                     the page follows), and the commit that is read (null: the newest)
@@ -62,8 +64,10 @@ export function shownPlace() {
 	return { thread: state.thread, branch: branch ?? state.branch, until: state.at };
 }
 
+/** The branches that people work on: without those on which a client asked for its summaries. */
 export function branches() {
-	return state.view?.branches ?? [];
+	const all = state.view?.branches ?? [];
+	return all.filter((name) => !SIDE_BRANCH.test(name) || name === state.branch);
 }
 
 /** Whether `thread` and `branch` are open now; what was asked for them may be shown. */

@@ -1,6 +1,6 @@
 // One tool call: a line with its main argument, which opens to the input and the result.
 
-import { button, count, el, refill } from "./dom.js";
+import { button, count, el, refill, visible } from "./dom.js";
 import { get } from "./api.js";
 import { ansiNodes, hasAnsi } from "./ansi.js";
 import { mediaNode } from "./attachments.js";
@@ -65,10 +65,12 @@ export class ToolPanel {
 	setInput(input, json) {
 		this.inputJson = json;
 		const lines = editLines(input);
-		this.inputTitle.textContent = lines ? "Change" : "Input";
+		const command = commandText(input);
+		this.inputTitle.textContent = lines ? "Change" : command === null ? "Input" : "Command";
 		this.input.classList.toggle("edit", Boolean(lines));
 		if (lines) refill(this.input, ...lines.map(([sign, text]) => el("span", { class: KINDS[sign] }, `${sign} ${text}\n`)));
-		else this.input.textContent = json;
+		else if (command !== null) refill(this.input, visible(command), ...otherInput(input));
+		else this.input.textContent = visible(json);
 	}
 
 	setState(state) {
@@ -100,6 +102,23 @@ export class ToolPanel {
 		}
 		this.more.disabled = false;
 	}
+}
+
+/** The command that a call runs in a shell, as it would be typed; null for other calls. The tools of
+ *  Claude Code (`command`), Codex (`command` or `cmd`, maybe a list) and Gemini CLI are known. */
+function commandText(input) {
+	const command = input?.command ?? input?.cmd;
+	if (typeof command === "string") return command;
+	const isList = Array.isArray(command) && command.length && command.every((word) => typeof word === "string");
+	if (!isList) return null;
+	const isShell = command.length === 3 && /^-l?c$/.test(command[1]);
+	return isShell ? command[2] : command.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : JSON.stringify(word))).join(" ");
+}
+
+/** The other members of a command's input, one per line. */
+function otherInput({ command, cmd, ...others }) {
+	const lines = Object.entries(others).map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}\n`);
+	return lines.length ? [el("span.other-input", `\n\n${lines.join("")}`)] : [];
 }
 
 /** The lines of the change that a call makes in files, each with its sign; null for other calls.
@@ -137,7 +156,8 @@ function setOutput(node, text) {
 }
 
 function setText(node, text) {
-	if (node.textContent !== text) node.textContent = text;
+	const shown = visible(text);
+	if (node.textContent !== shown) node.textContent = shown;
 }
 
 /** The first short argument of a call. */
