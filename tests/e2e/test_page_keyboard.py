@@ -15,7 +15,7 @@ from weft.store import open_store
 pytestmark = pytest.mark.xdist_group("browser")
 
 SAMPLE = "sample-nightly-export"
-PRICED = "claude-sonnet-4-5"  # $3 in and $15 out per million tokens
+PRICED = "claude-sonnet-4-6"  # $3 in and $15 out per million tokens, of any size
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +174,9 @@ def test_axe_finds_no_violation_in_any_state_of_the_page(tab, axe, folder):
         thread.assistant("| a | b |\n|---|---|\n| 1 | 2 |\n\n> quoted\n\n## Heading")
         answer = Message("assistant", (Text("priced"),), origin=Origin("anthropic", model=PRICED))
         thread.commit_message(answer, usage=Usage(input=1_000_000, output=100_000))
+        unknown = Origin("anthropic", model="no-such-model")
+        answer = Message("assistant", (Text("unpriced"),), origin=unknown)
+        thread.commit_message(answer, usage=Usage(input=12, output=34))
         skipped = thread.user("left out, with `code`")
         thread.skip(skipped)
         edit = '{"file_path": "a.py", "old_string": "old", "new_string": "new"}'
@@ -188,6 +191,7 @@ def test_axe_finds_no_violation_in_any_state_of_the_page(tab, axe, folder):
         page.wait_for_selector("#conversation .tool")
         page.evaluate("document.querySelector('#conversation .tool').open = true")
         wait_for_text(page, "1,000,000 in, 100,000 out, $4.50")
+        wait_for_text(page, "12 in, 34 out, $?")
         if width < 500:
             axe(page)
             page.click("#toggle-threads")

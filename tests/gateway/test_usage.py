@@ -13,7 +13,7 @@ import weft.thread
 from servers import SECONDS
 from weft.model import Message, Origin, Text, Usage
 
-PRICED = "claude-sonnet-4-5"  # $3 in, $15 out, $0.30 cached per million tokens
+PRICED = "claude-sonnet-4-6"  # $3 in, $15 out, $0.30 cached per million tokens, of any size
 
 
 def read(url, **query):
