@@ -7,7 +7,7 @@ from memory_data import Transcript
 
 from weft.compact.extract import NeedModel, features
 from weft.compact.names import NameReader
-from weft.compact.source import read_source, read_uses
+from weft.compact.source import read_source
 
 CUTS = (0.2, 0.35, 0.5, 0.65, 0.8)
 PENALTY = 30.0
@@ -43,13 +43,13 @@ def read_samples(transcript: Transcript) -> list[tuple[tuple[float, ...], bool]]
         source = read_source(transcript.rows[:border])
         later = {
             name
-            for use in read_uses(transcript.rows[border:])
-            for text in use.arguments.values()
-            for line in text.splitlines()
+            for use in read_source(transcript.rows[border:]).uses
+            for passage in use.arguments.values()
+            for line in passage.text.splitlines()
             for name in reader.read(line)
         }
         samples += [
-            (features(name, mentions, source.rows), name in later)
+            (features(name, mentions, source.row_count), name in later)
             for name, mentions in source.mentions.items()
         ]
     return samples

@@ -38,6 +38,7 @@ ADDRESSING = frozenset({"file_path", "path", "notebook_path", "command", "cmd", 
 _TOKEN = re.compile(r"[A-Za-z0-9_@~][\w@~./:+-]*[\w]|(?<!<)[/~.][\w@~./+-]+\w")
 _CAMEL = re.compile(r"[a-z][A-Z]|[A-Z][a-z]+[A-Z]")
 _WORD = re.compile(r"\w{2,}")
+_LINE_NUMBERS = re.compile(r"^\s*\d+(?:→|\t)", re.MULTILINE)
 
 Context = Callable[[Sequence[Row], int], str]
 """A method: the text of a context for some rows within a number of tokens."""
@@ -129,6 +130,15 @@ class Past:
         self.whole = "\n".join([*self.lines, *raw])
         self.last_line: dict[str, str] = {}
         self.names: set[str] = set()
+        self.addressed = {
+            name
+            for row in rows
+            for block in row.message.blocks
+            if isinstance(block, ToolCall)
+            for key, text in argument_texts(block.arguments).items()
+            if key.rpartition(".")[2] in ADDRESSING
+            for name in identifiers(text)
+        }
         for line in self.lines:
             for name in identifiers(line):
                 self.last_line[name] = line
@@ -136,12 +146,22 @@ class Past:
         self.tokens = sum(count(row.message) for row in rows)
 
 
+_PLAIN_PARTS = re.compile(r"[A-Za-z]+(?:[-/][A-Za-z]+)+")
+"""Plain words that are joined: a name only if a call has used it."""
+
+
 class Future:
-    """The calls after a cut, and the names that they need."""
+    """The calls after a cut, and the names that they need.
+
+    A name is needed if a text argument of a call has it, if it stood before the cut, and if no
+    message of the user and no result after the cut showed it before that call. Numbers such as
+    timeouts and offsets do not count.
+    """
 
     def __init__(self, rows: Sequence[Row], past: Past) -> None:
-        self.needed: set[str] = set()
-        self.calls: list[tuple[set[str], str]] = []
+        self.needed: dict[str, None] = {}
+        self.calls: list[tuple[list[str], str]] = []
+        shown: set[str] = set()
         answer_text = request = ""
         for row in rows:
             if row.message.role == "user":
@@ -151,17 +171,22 @@ class Future:
             )
             for block in row.message.blocks:
                 if isinstance(block, ToolCall):
-                    self._read_call(block, past, f"{answer_text} {request}"[:400])
+                    self._read_call(block, past, shown, f"{answer_text} {request}"[:400])
+            if row.message.role != "assistant":
+                for text in source_texts(row):
+                    shown |= identifiers(_LINE_NUMBERS.sub("", text))
 
-    def _read_call(self, call: ToolCall, past: Past, question: str) -> None:
-        addressed: set[str] = set()
+    def _read_call(self, call: ToolCall, past: Past, shown: set[str], question: str) -> None:
+        addressed: dict[str, None] = {}
         for key, text in argument_texts(call.arguments).items():
-            names = identifiers(text) & past.names
-            self.needed |= names
-            if key.rpartition(".")[2] in ADDRESSING:
-                addressed |= names
+            for name in sorted(identifiers(text) & past.names - shown):
+                if _PLAIN_PARTS.fullmatch(name) and name not in past.addressed:
+                    continue
+                self.needed[name] = None
+                if key.rpartition(".")[2] in ADDRESSING:
+                    addressed[name] = None
         if addressed:
-            self.calls.append((addressed, question))
+            self.calls.append((list(addressed), question))
 
 
 Recall = Callable[[str], str]
@@ -178,7 +203,7 @@ def score(context: str, past: Past, future: Future, recall: Recall, bm25: Recall
                     lines_of[name].append(line)
                 break
     has_line = latest = 0
-    retained = {name for name in future.needed if name in context}
+    retained = [name for name in future.needed if name in context]
     for name in retained:
         lines = [line for line in lines_of.get(name, ()) if len(_WORD.findall(line)) > 1]
         lines = [line for line in lines if line != name]
@@ -191,9 +216,14 @@ def score(context: str, past: Past, future: Future, recall: Recall, bm25: Recall
         direct += not missing
         recalled += not missing or all(name in recall(question) for name in missing)
         matched += not missing or all(name in bm25(question) for name in missing)
-    many, calls = max(1, len(future.needed)), max(1, len(future.calls))
-    shares = (len(retained) / many, has_line / many, latest / many)
-    return Scores(*shares, direct / calls, recalled / calls, matched / calls)
+    shares = [_share(found, len(future.needed)) for found in (len(retained), has_line, latest)]
+    calls = [_share(found, len(future.calls)) for found in (direct, recalled, matched)]
+    return Scores(*shares, *calls)
+
+
+def _share(found: int, needed: int) -> float:
+    """The share of what is needed; 1 if nothing is."""
+    return found / needed if needed else 1.0
 
 
 def _unlabelled(line: str) -> str:

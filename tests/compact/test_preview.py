@@ -26,7 +26,7 @@ def test_each_message_has_an_action_and_a_reason(options):
     with weft.open() as t:
         work(t)
         before = t.compile()
-        preview = t.compact(budget=1500, preview=True, **options)
+        preview = t.compact(budget=900, preview=True, **options)
         assert t.compile().rows == before.rows
         by_id = {change.id: change for change in preview.changes if change.id is not None}
         assert set(by_id) == set(before.ids)
@@ -56,7 +56,7 @@ def test_the_command_prints_them(tmp_path, capsys):
     path = str(tmp_path / "a.db")
     with weft.open(path) as t:
         work(t)
-    words = ["compact", "--store", path, "--thread", "default", "--budget", "1500", "--preview"]
+    words = ["compact", "--store", path, "--thread", "default", "--budget", "900", "--preview"]
     assert main([*words, "--json"]) == 0
     printed = orjson.loads(capsys.readouterr().out)
     assert {change["action"] for change in printed["changes"]} == {

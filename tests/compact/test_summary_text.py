@@ -130,23 +130,6 @@ def test_the_batches_in_the_middle_are_merged(
     assert len(t.batches()) == batches
 
 
-@pytest.mark.parametrize("compactions", [1, 4])  # the fourth one merges the second and the third
-def test_added_rules_are_in_the_order_in_which_the_user_stated_them(
-    t: Thread, compactions: int
-) -> None:
-    rules = ["Never use tabs.", "Never write German comments.", "Never push on a Friday."]
-    for number in range(compactions):
-        modules(t, 8)
-        if number == (1 if compactions > 1 else 0):
-            for text in (f"Build the page. {rules[0]} {rules[1]}", rules[2]):
-                t.user(text)
-                t.assistant("I build it.")
-        t.user("Go on.")
-        compact_with(t, "They built the page.", Clip(first=1, last=1, spare=1))
-    lines = summary_of(t).splitlines()
-    assert [line for line in lines if line.startswith("- Never")] == [f"- {rule}" for rule in rules]
-
-
 def test_a_preview_that_may_save_nothing_says_so(t: Thread) -> None:
     talk(t, 2)
     preview = t.compact(model="weft-offline", preview=True)

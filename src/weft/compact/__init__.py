@@ -31,13 +31,20 @@ if TYPE_CHECKING:
         min_summary_need,
         read_importance,
     )
-    from .extract import describe_state, extract_summary
+    from .extract import Extract, extract_summary
     from .fidelity import check_summary, read_ground_truth
     from .layout import Layout, Pair, find_pairs, locate_range, rule_rows
     from .names import find_names
-    from .non_summary import non_summary_reason, without_orders, without_preamble
+    from .non_summary import (
+        non_summary_reason,
+        without_orders,
+        without_preamble,
+        without_wrapping,
+    )
     from .plan import Method, Pin, Plan, Range, Stripped, Thinned
     from .prompts import (
+        KEPT_ALL,
+        KEPT_PART,
         PROMPT,
         cut_chunks,
         describe_task,
@@ -109,15 +116,16 @@ __getattr__ = lazy_names(
             "Cutoff Importance Scorer choose_cutoff choose_verbatim keep_verbatim measure_cutoff "
             "min_summary_need read_importance"
         ),
-        "extract": "describe_state extract_summary",
+        "extract": "Extract extract_summary",
         "fidelity": "check_summary read_ground_truth",
         "layout": "Layout Pair find_pairs locate_range rule_rows",
         "names": "find_names",
-        "non_summary": "non_summary_reason without_orders without_preamble",
+        "non_summary": "non_summary_reason without_orders without_preamble without_wrapping",
         "plan": "Method Pin Plan Range Stripped Thinned",
         "prompts": (
-            "PROMPT cut_chunks describe_task merge_request is_summary_request plain_turn "
-            "plain_turn_tokens rows_to_summarise summary_request summary_size max_task_tokens"
+            "KEPT_ALL KEPT_PART PROMPT cut_chunks describe_task merge_request is_summary_request "
+            "plain_turn plain_turn_tokens rows_to_summarise summary_request summary_size "
+            "max_task_tokens"
         ),
         "replace": "COMPACTED Strip plan_replacements",
         "result": (
@@ -145,6 +153,8 @@ __all__ = [
     "COMPACT_TOOL",
     "FALLBACK",
     "HANDLE_DIGITS",
+    "KEPT_ALL",
+    "KEPT_PART",
     "PROGRESS",
     "PROMPT",
     "PROMPT_TOKENS",
@@ -156,6 +166,7 @@ __all__ = [
     "Clip",
     "CompactResult",
     "Cutoff",
+    "Extract",
     "FoldOptions",
     "Gauge",
     "Importance",
@@ -198,7 +209,6 @@ __all__ = [
     "create_checkpoint_content",
     "cut_chunks",
     "describe_changes",
-    "describe_state",
     "describe_task",
     "extract_summary",
     "find_names",
@@ -243,5 +253,6 @@ __all__ = [
     "validate_compact_input",
     "without_orders",
     "without_preamble",
+    "without_wrapping",
     "write_batches",
 ]

@@ -27,7 +27,7 @@ from weft.history import Row
 from weft.lazy import lazy_pattern
 from weft.model import JsonObject, Message, Text
 
-from .source import BULLET, RULES
+from .source import BULLET
 
 MINUTES = "%Y-%m-%d %H:%M"
 """The format of times in a summary."""
@@ -112,9 +112,9 @@ class SummaryBatch(Struct, frozen=True):
 class Clip(Struct, frozen=True):
     """How many batches a summary shows: the first `first` and the last `last` ones.
 
-    Of the batches between these, it shows only their number and the user's rules in them. If there
-    are more than `most` batches (`first` + `last` + `spare`), those between are summarised again as
-    one. A `spare` of 0 counts as 1.
+    Of the batches between these, it shows only their number. If there are more than `most` batches
+    (`first` + `last` + `spare`), those between are summarised again as one. A `spare` of 0 counts
+    as 1.
     """
 
     first: int = 2
@@ -136,12 +136,13 @@ class Clip(Struct, frozen=True):
         return self.first + self.last + max(1, self.spare)
 
 
-def write_batches(batches: Sequence[Batch], clip: Clip) -> Message:
-    """The user message that lists the batches."""
+def write_batches(batches: Sequence[Batch], clip: Clip, verbatim: str = "") -> Message:
+    """The user message that lists the batches, and then what is kept verbatim beside them."""
     count = sum(batch.count for batch in batches)
     models = ", ".join(dict.fromkeys(batch.model for batch in batches if batch.model))
     by = f", written by {models}" if models else ""
-    return mark_summary(join_batches(batches, clip), f": {plural(count, 'message')}{by}")
+    parts = filter(None, (join_batches(batches, clip), verbatim))
+    return mark_summary("\n\n".join(parts), f": {plural(count, 'message')}{by}")
 
 
 def mark_summary(text: str, details: str = "") -> Message:
@@ -184,33 +185,8 @@ def join_batches(batches: Sequence[Batch], clip: Clip) -> str:
     omitted = total - clip.first - clip.last
     if omitted > 0:
         word = "summary" if omitted == 1 else "summaries"
-        omitted_batches = batches[clip.first : total - clip.last]
-        rules = [rule for batch in omitted_batches for rule in quoted_rules(batch.text)]
-        line = with_rules(OMITTED_LINE.format(omitted, word), list(dict.fromkeys(rules)))
-        parts[clip.first : total - clip.last] = [line]
+        parts[clip.first : total - clip.last] = [OMITTED_LINE.format(omitted, word)]
     return "\n\n".join(parts)
-
-
-def with_rules(summary: str, rules: Sequence[str]) -> str:
-    """The summary with further rules of the user, in its section of rules or in a new one."""
-    if not rules:
-        return summary
-    items = "\n".join(f"{BULLET}{rule}" for rule in rules)
-    parts = summary.split("\n\n")
-    for number, part in enumerate(parts):
-        if part.startswith(f"{RULES}:\n"):
-            return "\n\n".join([*parts[:number], f"{part}\n{items}", *parts[number + 1 :]])
-    return f"{summary}\n\n{RULES}:\n{items}"
-
-
-def quoted_rules(summary: str) -> list[str]:
-    """The rules in the state blocks of a summary."""
-    rules: list[str] = []
-    for part in summary.split("\n\n"):
-        heading, *items = part.splitlines() or [""]
-        if heading == f"{RULES}:":
-            rules += [item.removeprefix(BULLET) for item in items if item.startswith(BULLET)]
-    return rules
 
 
 def span_to_merge(batches: Sequence[Batch], clip: Clip) -> tuple[int, int] | None:

@@ -8,7 +8,9 @@ thread may stay (`reserve_for_summary`).
 - A fold always leaves a summary with information about what it replaced. If a useful one does not
   fit, fewer exchanges stay, down to the last request. If it still does not fit, the plan is refused
   with the number of tokens that it needs.
-- Results that the model has not read are never folded. If they do not fit, they are shortened.
+- Results that the model has not read are never folded. If they do not fit, or leave the summary
+  less than 60 % of the tokens that both share, they are shortened.
+- The summary fills the budget.
 - Later system messages (rules) stay unchanged. They are folded only if nothing else helps.
 - A fold that saves nothing is not made. Nor is a fold of an earlier summary alone, unless the
   budget requires it: the same compaction twice changes nothing the second time.
@@ -45,16 +47,13 @@ MIN_SUMMARY_SHARE, MAX_SUMMARY_SHARE = 0.25, 0.95
 
 SOURCE_SHARE = 0.25
 MIN_SUMMARY_LIMIT = 300
-"""A summary has at most this share of the tokens it replaces, or this many tokens if that is
-more."""
+"""Without a budget, a summary has at most this share of the tokens it replaces, or this many tokens
+if that is more. With a budget, it gets what the kept rows leave."""
 
-RESERVED_SHARE, MAX_RESERVED = 0.7, 500
-"""Of the tokens that a summary shares with unread results, this share is reserved for the summary,
-but at most this many tokens."""
-
-LARGE_SHARED = 2000
-"""If they share more tokens than this, only `MIN_SUMMARY_LIMIT` is reserved for the summary: a
-whole result is worth more than a longer summary."""
+RESERVED_SHARE = 0.6
+"""The share of the tokens that a summary and the unread results have together, which is reserved
+for the summary. Without it, one long result left a summary of 300 tokens in a budget of 6,600, and
+half of the names that later calls needed were lost."""
 
 Originals = Callable[[Sequence[Row]], Sequence[Row]]
 """Replaces summaries among rows by the messages that they summarise."""
@@ -70,13 +69,16 @@ nothing is folded."""
 class FoldOptions(Struct, frozen=True, kw_only=True):
     """What a plan keeps, and how it summarises the rest; `plan_budget` explains the fields.
 
-    `rules`: whether later system messages stay.
+    `rules`: whether later system messages stay. `fill`: whether the summary may use the whole
+    budget, because somebody asked for that many tokens. `max_summary`: its most tokens.
     """
 
     keep: int | None = None
     cut: bool = False
     count: Count
     rules: bool = True
+    fill: bool = True
+    max_summary: int | None = None
     originals: Originals = list
 
 
@@ -87,6 +89,7 @@ def plan_budget(
     keep: int | None = None,
     limit: int | None = None,
     cut: bool = False,
+    fill: bool = True,
     count: Count,
     originals: Originals = list,
 ) -> Plan:
@@ -97,6 +100,8 @@ def plan_budget(
     - `limit`: if unread results do not fit the budget, up to this many tokens are used before they
       are shortened.
     - `cut`: if there is no room for a summary, leave one line that says how much was removed.
+    - `fill`: use the whole budget. Without it, the summary has at most a quarter of the tokens that
+      it replaces.
     - `originals`: replaces summaries among rows with the messages that they summarise. A new
       summary is made from these messages, because a summary of a summary loses details.
 
@@ -108,32 +113,49 @@ def plan_budget(
     max_budget = budget if limit is None else max(budget, limit)
     refused: BudgetExceeded | None = None
     for rules in (True, False) if rule_rows(rows) else (True,):
-        options = FoldOptions(keep=keep, cut=cut, count=count, rules=rules, originals=originals)
+        options = FoldOptions(
+            keep=keep, cut=cut, count=count, rules=rules, fill=fill, originals=originals
+        )
+        reserved = _reserved_for_summary(rows, budget, options, count_trial)
+        plan: Plan | None = None
         for tokens in dict.fromkeys((budget, max_budget)):
             try:
                 plan = _plan_fold(rows, tokens, options)
             except BudgetExceeded as error:
                 refused = error
                 continue
-            left_for_summary = _tokens_for_summary(plan, rows, tokens, count)
-            if left_for_summary >= MAX_RESERVED or not unread_rows(rows):
+            if not plan.ranges or _tokens_for_summary(plan, rows, tokens, count) >= reserved:
                 return plan
-            return ResultThinner(rows, tokens, options, trial=count_trial).with_summary(plan)
-        thinner = ResultThinner(rows, max_budget, options, trial=count_trial)
+            # The unread results squeeze the summary. They stay whole only if the limit has room.
+            options = structs.replace(options, max_summary=max(reserved, MIN_SUMMARY_LIMIT))
+        options = structs.replace(options, max_summary=None)
+        thinner = ResultThinner(rows, max_budget, options, trial=count_trial, min_summary=reserved)
         if thinner.is_possible:
             try:
                 return thinner.plan()
             except BudgetExceeded as error:
                 refused = error
+        if plan is not None:
+            return plan
     assert refused is not None
     raise refused
 
 
+def _reserved_for_summary(
+    rows: Sequence[Row],
+    budget: int,
+    options: FoldOptions,
+    count: Count,
+) -> int:
+    """The tokens that unread results have to leave to the summary; 0 without such results."""
+    if not unread_rows(rows):
+        return 0
+    thinner = ResultThinner(rows, budget, options, trial=count)
+    return max(0, int((budget - thinner.min_fold_tokens) * RESERVED_SHARE))
+
+
 def _tokens_for_summary(plan: Plan, rows: Sequence[Row], budget: int, count: Count) -> int:
-    """The tokens that the rows which stay leave for the summary; the whole budget if nothing is
-    folded."""
-    if not plan.ranges:
-        return budget
+    """The tokens that the rows which stay leave for the summary."""
     old_rows = {id(row) for row in rows}
     return budget - count_tokens([row for row in plan.rows if id(row) in old_rows], count)
 
@@ -144,7 +166,7 @@ def _plan_fold(rows: Sequence[Row], budget: int, options: FoldOptions) -> Plan:
     if options.keep is None and fits:
         return Plan(rows=tuple(rows))
     layout = Layout(rows, options.count, rules=options.rules)
-    split = BudgetSplit(layout, budget, cut=options.cut, originals=options.originals)
+    split = BudgetSplit(layout, budget, options)
     if options.keep is None:
         return split.plan(split.cutoff())
     cutoff = split.layout.cutoff_keeping(options.keep)
@@ -181,7 +203,7 @@ class ResultThinner:
         self.handle_tokens = self._unread_tokens(smallest.rows)
         self.other_tokens = count_tokens(rows, options.count) - self._unread_tokens(rows)
         layout = Layout(smallest.rows, options.count, rules=options.rules)
-        split = BudgetSplit(layout, budget, cut=options.cut, originals=options.originals)
+        split = BudgetSplit(layout, budget, options)
         self.min_fold_tokens = split.min_budget(self._last_cutoff(layout))
 
     @property
@@ -218,24 +240,6 @@ class ResultThinner:
         planned = _plan_fold(thinning.rows, self.budget, self.options)
         method = planned.method or "thin"
         return structs.replace(planned, thinned=thinning.thinned, method=method)
-
-    def with_summary(self, plan: Plan) -> Plan:
-        """The plan, or one with shorter results if `plan` leaves too few tokens for the summary.
-
-        A result that fits whole may leave only a few sentences for the summary. Without the goal,
-        the rules and the decisions the result is of little use, so it is shortened until the
-        summary has most of the tokens that both share.
-        """
-        shared = self.budget - self.min_fold_tokens
-        max_reserved = MAX_RESERVED if shared <= LARGE_SHARED else MIN_SUMMARY_LIMIT
-        self.min_summary = min(max_reserved, int(shared * RESERVED_SHARE))
-        left = _tokens_for_summary(plan, self.rows, self.budget, self.options.count)
-        if not self.is_possible or left >= self.min_summary:
-            return plan
-        try:
-            return self.plan()
-        except BudgetExceeded:
-            return plan
 
     def _last_cutoff(self, layout: Layout) -> int:
         """The cut-off that folds most."""
@@ -324,13 +328,13 @@ def reserve_for_summary(free: int, budget: int, total: int) -> int:
 class BudgetSplit:
     """How each cut-off splits a budget between the rows that stay and the summary."""
 
-    def __init__(
-        self, layout: Layout, budget: int, *, cut: bool = False, originals: Originals = list
-    ) -> None:
+    def __init__(self, layout: Layout, budget: int, options: FoldOptions) -> None:
         self.layout = layout
         self.budget = budget
-        self.cut = cut
-        self.originals = originals
+        self.cut = options.cut
+        self.fill = options.fill
+        self.max_summary = options.max_summary
+        self.originals = options.originals
         self.extracts: dict[int, Extract] = {}
 
     def cutoff(self) -> int:
@@ -387,13 +391,14 @@ class BudgetSplit:
         if not layout.folded(cutoff):
             return self._unfolded(kept_rows)
         extract = self._extract(cutoff)
-        max_tokens = max(
-            MIN_SUMMARY_LIMIT,
-            int(count_tokens(extract.rows, count) * SOURCE_SHARE),
-            extract.min_tokens,
-        )
         tokens_left = self.budget - count_tokens(kept_rows, count)
-        message = _write_extract(extract, min(max_tokens, tokens_left), count)
+        max_tokens = tokens_left
+        if self.max_summary is not None:
+            max_tokens = min(tokens_left, max(self.max_summary, extract.min_tokens))
+        if not self.fill:
+            share = int(count_tokens(extract.rows, count) * SOURCE_SHARE)
+            max_tokens = min(tokens_left, max(MIN_SUMMARY_LIMIT, share, extract.min_tokens))
+        message = _write_extract(extract, max_tokens, count)
         if message is not None:
             return structs.replace(layout.plan(cutoff, message), method="extract")
         line = cut_line(len(layout.folded(cutoff)))
@@ -433,8 +438,7 @@ class BudgetSplit:
         if cutoff not in self.extracts:
             rows = self.originals(self.layout.source_rows(cutoff))
             beside = self.layout.kept_rows(cutoff)
-            after = self.layout.rows_after(cutoff)
-            self.extracts[cutoff] = Extract(rows, self.layout.count, beside=beside, after=after)
+            self.extracts[cutoff] = Extract(rows, self.layout.count, beside=beside)
         return self.extracts[cutoff]
 
 

@@ -46,6 +46,14 @@ MAX_SUMMARY = 4096
 MIN_SMALL_SUMMARY = 60
 """The minimum for a short thread or a small budget, where `MIN_SUMMARY` is too much."""
 
+VERBATIM_SHARE = 0.4
+"""The share of a summary for what is kept verbatim beside the model's text: the user's messages,
+open tasks, last commands and the last answer. It is the user's share of an extract."""
+
+MAX_VERBATIM_SHARE, MAX_VERBATIM = 0.25, 20_000
+"""Without a budget, that part has at most this share of the tokens that the summary replaces, and
+at most so many tokens. In a coding session the user's messages have less than 1 %."""
+
 OLD_SUMMARIES_SHARE = 0.25
 """The share of a budget that earlier summaries may have before they are merged."""
 
@@ -66,6 +74,7 @@ class Cutoff(Struct, frozen=True):
     - `turns`: all other visible rows that are folded
     - `limit`: the most tokens of the new summary
     - `total_limit`: the most tokens of old and new summaries together; `None` without a budget
+    - `verbatim_limit`: the most tokens of what is kept verbatim beside the summaries
     """
 
     layout: Layout
@@ -74,6 +83,7 @@ class Cutoff(Struct, frozen=True):
     turns: tuple[Row, ...]
     limit: int
     total_limit: int | None = None
+    verbatim_limit: int = 0
 
     @property
     def kept_tokens(self) -> int:
@@ -90,7 +100,7 @@ class Cutoff(Struct, frozen=True):
         summaries = self.summary_tokens + new_tokens
         if self.total_limit is not None:
             summaries = min(summaries, self.total_limit)
-        return self.kept_tokens + FRAME_TOKENS + summaries
+        return self.kept_tokens + FRAME_TOKENS + summaries + self.verbatim_limit
 
 
 def choose_cutoff(
@@ -129,8 +139,16 @@ def choose_cutoff(
     min_summary = min(cutoff.limit, _min_summary(layout, budget))
     if tokens_left - old_summaries < min_summary:
         raise _budget_error(budget - tokens_left + old_summaries + min_summary, budget)
+    limit = min(cutoff.limit, tokens_left - old_summaries)
+    # The verbatim part gets its share, and what the model's summary may not use.
+    verbatim = max(int(tokens_left * VERBATIM_SHARE), tokens_left - old_summaries - limit)
+    verbatim = max(0, min(verbatim, tokens_left - old_summaries - min_summary))
+    left = tokens_left - verbatim
     return structs.replace(
-        cutoff, limit=min(cutoff.limit, tokens_left - old_summaries), total_limit=tokens_left
+        cutoff,
+        limit=min(limit, left - old_summaries),
+        total_limit=left,
+        verbatim_limit=verbatim,
     )
 
 
@@ -149,7 +167,8 @@ def keep_verbatim(cutoff: Cutoff, scorer: Scorer, verbatim_tokens: int) -> Cutof
         return cutoff
     fixed = Layout(layout.rows, layout.count, verbatim=[numbers[index] for index in chosen])
     smaller = measure_cutoff(fixed, cutoff.position, cutoff.limit)
-    return structs.replace(smaller, total_limit=cutoff.total_limit) if smaller.turns else cutoff
+    limits = {"total_limit": cutoff.total_limit, "verbatim_limit": cutoff.verbatim_limit}
+    return structs.replace(smaller, **limits) if smaller.turns else cutoff
 
 
 def min_summary_need(layout: Layout, budget: int, verbatim_tokens: int = 0) -> int:
@@ -177,7 +196,9 @@ def measure_cutoff(layout: Layout, position: int, max_output: int) -> Cutoff:
     summaries = tuple(row for row in source if is_summary(row))
     size = count_tokens(turns, layout.count)
     limit = min(MAX_SUMMARY, max(MIN_SUMMARY, int(size * SUMMARY_SHARE)), size)
-    return Cutoff(layout, position, summaries, turns, min(max_output, limit))
+    limit = min(max_output, limit)
+    verbatim = min(int(size * MAX_VERBATIM_SHARE), MAX_VERBATIM)
+    return Cutoff(layout, position, summaries, turns, limit, verbatim_limit=verbatim)
 
 
 def _fitting_position(layout: Layout, budget: int, verbatim_tokens: int) -> int:

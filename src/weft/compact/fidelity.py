@@ -28,9 +28,16 @@ from weft.lazy import lazy_pattern
 from weft.model import Message, Text, ToolCall
 
 from .extract import index_names
-from .names import GROUP_SEPARATORS, NAME_KINDS, Name, find_names
+from .names import GROUP_SEPARATORS, Name, find_names
 from .plan import Count
-from .source import BULLET, LABELS, LEFT_OUT, MORE, decode_arguments
+from .source import BULLET, NAMES, decode_arguments
+
+MAX_ADDED_NAMES = 400
+"""How many names an index beside a model's summary may list."""
+
+MORE = "... and {} more"
+LEFT_OUT = lazy_pattern(r"(?:, |(?<=: )|^)\.\.\. and (\d+) more$", re.MULTILINE)
+"""The end of an index that leaves names out."""
 
 QUOTES_HEADING = "Word for word:"
 """The heading of the lines that a summary quotes because the caller wants to retain them."""
@@ -237,37 +244,32 @@ def _mark(sentence: str, names: Sequence[str]) -> str:
     return sentence
 
 
-def missing_names(text: str, rows: Sequence[Row]) -> tuple[list[Name], dict[str, int]]:
-    """The names of the rows that a text lacks, the most probably needed first, and how many of each
-    kind it lacks."""
-    names, totals = index_names(rows)
+def missing_names(text: str, rows: Sequence[Row]) -> tuple[list[Name], int]:
+    """The names of the rows that a text lacks, the most probably needed first, and how many names
+    it lacks, listed or not."""
+    names, total = index_names(rows)
     lowered = text.lower()
-    missing = [(kind, name) for kind, name in names if name.lower() not in lowered]
-    mentioned = {kind: 0 for kind in NAME_KINDS}
-    for kind, name in names:
-        mentioned[kind] += name.lower() in lowered
-    counts = {kind: totals.get(kind, 0) - mentioned[kind] for kind in NAME_KINDS}
-    return missing, counts
+    missing = [name for name in names if name[1].lower() not in lowered]
+    return missing[:MAX_ADDED_NAMES], total - (len(names) - len(missing))
 
 
 def add_missing_names(text: str, rows: Sequence[Row], max_tokens: int, count: Count) -> Completed:
     """The text with an index of the names it lacks, as many as fit."""
-    missing, counts = missing_names(text, rows)
-    total = sum(counts.values())
+    missing, total = missing_names(text, rows)
     low, high = 0, len(missing)
     while low < high:
         middle = (low + high + 1) // 2
-        fits = _size(_with_index(text, missing[:middle], counts), count) <= max_tokens
+        fits = _size(_with_index(text, missing[:middle], total), count) <= max_tokens
         low, high = (middle, high) if fits else (low, middle - 1)
-    indexed = _with_index(text, missing[:low], counts)
+    indexed = _with_index(text, missing[:low], total)
     completed = indexed if low or _size(indexed, count) <= max_tokens else text
     return Completed(completed, low, total - low)
 
 
 def index_tokens(rows: Sequence[Row], count: Count) -> int:
     """The tokens of an index of all names in the rows."""
-    missing, counts = missing_names("", rows)
-    return _size(_with_index("", missing, counts), count) if missing else 0
+    missing, total = missing_names("", rows)
+    return _size(_with_index("", missing, total), count) if missing else 0
 
 
 def lines_to_retain(text: str, rows: Sequence[Row], retain: Sequence[str]) -> list[str]:
@@ -304,27 +306,22 @@ def _as_item(line: str) -> str:
     return line if line.startswith(BULLET) else BULLET + line
 
 
-def _with_index(text: str, names: Sequence[Name], counts: dict[str, int]) -> str:
+def _with_index(text: str, names: Sequence[Name], total: int) -> str:
     """The text with these names below it; an existing index is continued.
 
-    `counts` is the number of missing names of each kind, listed or not.
+    `total` is the number of missing names, listed or not.
     """
+    more = total - len(names)
+    if not names and more <= 0:
+        return text
     parts = text.split("\n\n") if text else []
-    for kind in NAME_KINDS:
-        listed = [name for name_kind, name in names if name_kind == kind]
-        more = counts.get(kind, 0) - len(listed)
-        if not listed and more <= 0:
-            continue
-        label = f"{LABELS[kind]}: "
-        old_line = next((part for part in parts if part.startswith(label)), None)
-        old_names = "" if old_line is None else LEFT_OUT.sub("", old_line.removeprefix(label))
-        more_note = [MORE.format(more)] if more > 0 else []
-        line = label + ", ".join([*filter(None, [old_names]), *listed, *more_note])
-        if old_line is None:
-            parts = [*parts, line]
-        else:
-            parts = [line if part is old_line else part for part in parts]
-    return "\n\n".join(parts)
+    old = next((part for part in parts if part.startswith(NAMES)), "")
+    old_names = LEFT_OUT.sub("", old.removeprefix(NAMES))
+    listed = [name for _, name in names]
+    line = NAMES + ", ".join(
+        [*filter(None, [old_names]), *listed, *([MORE.format(more)] if more > 0 else [])]
+    )
+    return "\n\n".join([*(part for part in parts if part is not old), line])
 
 
 def _size(text: str, count: Count) -> int:

@@ -3,9 +3,11 @@
 Summaries often lose these names, and agents often need them. One regular expression finds them,
 always as a verbatim part of the text. Each alternative starts only where a word or path starts, so
 the cost is linear for any text. Runs of plain words are skipped first. Bare numbers of one or two
-digits and line numbers are not names.
+digits and line numbers are not names. Escapes such as `\\n` in the text of a result are no letters:
+`\\nThe` is not the name `nThe`.
 """
 
+import errno
 import re
 from collections.abc import Iterator
 
@@ -30,7 +32,7 @@ _NAME_PATTERN = r"""
                     |lock|cfg|ini|log|db|ipynb|exs?|heex|vue|svelte|scss|swift|cs|lua|xml|proto)
                 \b (?! \( ) )
     | (?P<error> \b [A-Z]\w* (?:Error|Exception|Warning|Failure|Refused|Timeout) \b
-              | \b E[A-Z]{4,} \b                                          # ENOENT
+              | \b (?:ERRNO) \b                                           # ENOENT
               | \b [A-Z]{1,3} \d{3,4} \b                                  # E501, TS2345
               | \b SIG[A-Z]{3,} \b )
     | (?P<hash> \b [0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12} \b         # a UUID
@@ -59,7 +61,8 @@ _NAME_PATTERN = r"""
               # 8080; an arrow or a tab follows a line number in a listing of a file
               | (?<![\w.]) \d{3,} (?![\w.→\t]) )
 """
-"""One group for each kind. `SEPARATOR` is replaced with the thousands separators."""
+"""One group for each kind. `SEPARATOR` is replaced with the thousands separators, and `ERRNO` with
+the names of the errors of the operating system."""
 
 _PLAIN = r"""
     (?<!\w)
@@ -72,9 +75,17 @@ _START = r"(?: (?<!\w) (?= [\w/~.@+\-`$€£] ) | (?= https?:// | ` ) )"
 """Where a name may start: at a word or a symbol; inside a word only a URL or a backquote."""
 
 _NAME = lazy_pattern(
-    f"{_PLAIN} | {_START} (?: {_NAME_PATTERN} )".replace("SEPARATOR", f"[,{GROUP_SEPARATORS}]"),
+    f"{_PLAIN} | {_START} (?: {_NAME_PATTERN} )".replace(
+        "SEPARATOR", f"[,{GROUP_SEPARATORS}]"
+    ).replace("ERRNO", "|".join(errno.errorcode.values())),
     re.VERBOSE,
 )
+
+_ESCAPE = lazy_pattern(r"\\+(?:(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2})|.)")
+"""An escape in the text of a string literal. Group 1 is a letter of another script."""
+
+_LETTER = "\uffff"
+"""Replaces an escaped letter while names are read: a word with one has no names."""
 
 _SPACED = lazy_pattern(rf"[0-9][{GROUP_SEPARATORS}](?:\d{{3}}(?!\d)|%|ms|px|[kmgKMG][bB])")
 """A number with a separator that is not a comma, such as `48 211` or `20 ms`."""
@@ -82,6 +93,9 @@ _SPACED = lazy_pattern(rf"[0-9][{GROUP_SEPARATORS}](?:\d{{3}}(?!\d)|%|ms|px|[kmg
 
 def find_names(text: str) -> Iterator[Name]:
     """Each name of a text, in order, repeats included."""
+    if "\\" in text:
+        text = _ESCAPE.sub(lambda match: _LETTER if match[1] else " ", text)
+        text = " ".join(word for word in text.split(" ") if _LETTER not in word)
     for match in _NAME.finditer(text):
         kind = match.lastgroup
         if kind is not None:

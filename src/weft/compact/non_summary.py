@@ -6,10 +6,12 @@ JSON. Text from a web page or a file may also make it pass on an instruction. Su
 not replace the conversation.
 
 The rules look at how an answer starts, because a summary may *report* all of these. A summary that
-starts with a courtesy ("Here is the summary:") loses that line and is used.
+starts with a courtesy ("Here is the summary:") loses that line and is used. So does one that is
+wrapped in an element or a JSON object (`without_wrapping`).
 """
 
 import re
+from typing import Any, cast
 
 from weft import exact_json
 from weft.lazy import lazy_pattern
@@ -114,6 +116,10 @@ _ORDER = lazy_pattern(
     """
 )
 
+_DRAFT = lazy_pattern(r"(?is)<(analysis|thinking|scratchpad)>.*?</\1>")
+_SUMMARY_ELEMENT = lazy_pattern(r"(?is)\A\s*<summary>(.*?)(?:</summary>.*)?\Z")
+"""What models write around a summary: their notes, and an element."""
+
 _SENTENCE = lazy_pattern(r"(?<=[.!?。！？])\s*(?=\S)|\n+")
 
 
@@ -147,6 +153,31 @@ def without_preamble(text: str) -> str:
     match = _PREAMBLE.match(text)
     body = text[match.end() :].strip() if match else ""
     return body or text
+
+
+def without_wrapping(text: str) -> str:
+    """The text without notes before it, and out of its `<summary>` element or its JSON object."""
+    body = _DRAFT.sub("", text).strip()
+    element = _SUMMARY_ELEMENT.match(without_preamble(body))
+    if element is not None:
+        body = element[1].strip()
+    value = _parse(_without_fence(body))
+    if isinstance(value, dict):
+        members = cast(dict[str, object], value)
+        inner = members.get("summary", members if len(members) > 1 else None)
+        if isinstance(inner, str):
+            return inner.strip()
+        if isinstance(inner, dict) and not {"error", "errors", "detail"} & inner.keys():
+            return "\n\n".join(_as_section(*item) for item in cast(Any, inner).items())
+    return body or text
+
+
+def _as_section(heading: str, value: object) -> str:
+    """A member of a JSON object as a section."""
+    if isinstance(value, list):
+        lines = "\n".join(f"- {item}" for item in cast(list[object], value))
+        return f"## {heading}\n{lines}"
+    return f"## {heading}\n{value}"
 
 
 def without_orders(text: str) -> tuple[str, list[str]]:

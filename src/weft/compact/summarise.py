@@ -25,7 +25,7 @@ from weft.ids import Id
 from weft.lazy import lazy_pattern
 from weft.model import ApiError, Message, Request, Response, Text, ToolCall
 
-from .batches import Batch, Clip, batch_row, join_batches, merge_batches, span_to_merge, with_rules
+from .batches import Batch, Clip, batch_row, join_batches, merge_batches, span_to_merge
 from .fidelity import (
     add_missing_names,
     check_summary,
@@ -35,7 +35,12 @@ from .fidelity import (
     read_ground_truth,
     with_quoted_lines,
 )
-from .non_summary import non_summary_reason, without_orders, without_preamble
+from .non_summary import (
+    non_summary_reason,
+    without_orders,
+    without_preamble,
+    without_wrapping,
+)
 from .plan import Count
 from .prompts import (
     MIN_CHUNK,
@@ -48,7 +53,6 @@ from .prompts import (
     shorten,
     summary_request,
 )
-from .state import find_rules
 
 MAX_HALVINGS = 4
 """How often the size of the chunks is halved after a request or an answer that was too long."""
@@ -73,10 +77,7 @@ INDEX_SHARE = 0.2
 """The share of a summary that is reserved for the index of missing names."""
 
 MIN_LIMIT = 60
-"""The smallest token limit of a batch, of its added rules, and of its index without a budget."""
-
-RULES_SHARE = 0.3
-"""The largest share of a summary for rules of the user that the model did not quote."""
+"""The smallest token limit of a batch, and of its index without a budget."""
 
 MAX_SHARE_WITH_NAMES = 0.5
 """Missing names are added up to this share of the tokens of the source, or up to the summary's own
@@ -126,6 +127,7 @@ class SummaryJob(Struct, frozen=True, kw_only=True):
       summary is this request with the instruction to summarise at its end, so that the vendor's
       cache is used.
     - `task`: what the work is for, from `describe_task`; `task_tokens`: its size.
+    - `kept`: what the request says about the text that is kept verbatim beside the summary.
     """
 
     model: Model
@@ -138,6 +140,7 @@ class SummaryJob(Struct, frozen=True, kw_only=True):
     brief: bool = False
     task: str = ""
     task_tokens: int = 0
+    kept: str = ""
     live: Request | None = None
 
 
@@ -277,6 +280,7 @@ class Summariser:
                 limit=_own_limit(limit),
                 brief=self.job.brief,
                 task=self.job.task,
+                kept=self.job.kept,
             )
             text = yield from self._ask(request, len(chunks_left), _own_limit(limit))
             if text is None:
@@ -296,7 +300,7 @@ class Summariser:
         """
         rows = self.source.rows
         limit = _own_limit(self.job.limit)
-        request = live_request(live, limit=limit, task=self.job.task)
+        request = live_request(live, limit=limit, task=self.job.task, kept=self.job.kept)
         text = yield from self._ask(request, 1, limit)
         if text is None:
             return False
@@ -424,6 +428,7 @@ class Summariser:
         if any(isinstance(block, ToolCall) for block in answer.message.blocks):
             raise self._failed("it answered with a tool call", answered=True)
         text = "\n".join(block.text for block in answer.message.blocks if isinstance(block, Text))
+        text = without_wrapping(text)
         reason = non_summary_reason(text) if text.strip() else None
         if reason is not None:
             raise self._failed(f"it {reason}", answered=True)
@@ -449,8 +454,8 @@ class Summariser:
         max_tokens: int,
         retain: Sequence[str],
     ) -> str:
-        """The model's summary with doubtful names marked, and with the texts to retain, the rules
-        and the names that it lacks."""
+        """The model's summary with doubtful names marked, and with the texts to retain and names
+        that it lacks."""
         checked = check_summary(text, read_ground_truth(rows, prior))
         if not checked.text:
             reason = "its summary only names things that the conversation does not contain"
@@ -458,30 +463,13 @@ class Summariser:
         self.dropped += checked.dropped
         self.marked += checked.marked
         retained = lines_to_retain(checked.text, rows, retain)
-        rules = self._missing_rules("\n".join([checked.text, *retained]), rows, max_tokens)
-        summary = with_rules(with_quoted_lines(checked.text, retained), rules)
+        summary = with_quoted_lines(checked.text, retained)
         if self.job.total_limit is None:  # then there is always room for a short index
             max_tokens = max(max_tokens, self._size(summary) + MIN_LIMIT)
         completed = add_missing_names(summary, rows, max_tokens, self.count)
         self.names_added += completed.added
         self.names_left += completed.left_out
         return completed.text
-
-    def _missing_rules(self, text: str, rows: Sequence[Row], max_tokens: int) -> list[str]:
-        """The user's rules that a summary does not quote, as many as fit their share of
-        `max_tokens`.
-
-        A model often rewords a rule or leaves it out, and the next summary rewords it again. So
-        rules are quoted.
-        """
-        lowered = text.lower()
-        rules = [rule for rule in find_rules(rows) if rule.lower() not in lowered]
-        max_rules = max(MIN_LIMIT, int(max_tokens * RULES_SHARE))
-        totals = accumulate(self._size(rule) for rule in rules)
-        fitting = [rule for rule, total in zip(rules, totals, strict=True) if total <= max_rules]
-        # Doubtful rules come first, then clear ones, then those that earlier summaries quote. In
-        # each group the newest rule comes last, because it may change an earlier one.
-        return fitting[::-1]
 
     def _limit_with_names(
         self, chunk: Sequence[Row], chunks_left: Sequence[Sequence[Row]], limit: int

@@ -35,14 +35,13 @@ from weft.model import (
 )
 
 from .plan import Count, Thinned, block_kind, hex_id
-from .source import is_log_line
+from .quote import GAP
 
 HANDLE_DIGITS = 12
 """The number of hex digits of the message id in a handle."""
 
 MARKER = '[Shortened: {left:,} of {total:,} characters left out. recall("{handle}") has the whole.]'
-GAP = "[...]"
-"""The line that ends a shortened result, and the one between its parts."""
+"""The line that ends a shortened result."""
 
 HEAD_SHARE, TAIL_SHARE = 0.3, 0.2
 """The shares of the head and the tail. The remaining characters are for lines that match the task
@@ -67,6 +66,9 @@ lines divided by `COMMON_DIVISOR`."""
 
 _WORD = lazy_pattern(r"[^\W\d_]\w{2,}|\d{3,}|[\u3040-\u9fff\uac00-\ud7af]{2}")
 """A word, a number, or a pair of characters in scripts without spaces."""
+
+_LOG_LINE = lazy_pattern(r"[\[\]()\d:.,TZ +/-]{0,40}(?:INFO|DEBUG|TRACE|VERBOSE|NOTICE)\b", re.I)
+"""The start of a line of a log that reports no error."""
 
 _STOP_WORDS = frozenset(
     {
@@ -278,7 +280,7 @@ class _Excerpt:
         for line in reversed(body.splitlines(keepends=True)):
             span = (end - len(line), end)
             end = span[0]
-            if line.strip() and (span in matches or not is_log_line(line)):
+            if line.strip() and (span in matches or not _is_log_line(line)):
                 chars_left -= len(line)
                 if chars_left < 0:
                     break
@@ -330,7 +332,7 @@ def _is_log(body: str) -> bool:
     lines = [line for line in body[: LOG_LINES * PIECE_CHARS].splitlines() if line.strip()][
         :LOG_LINES
     ]
-    return sum(map(is_log_line, lines)) > LOG_SHARE * len(lines)
+    return sum(map(_is_log_line, lines)) > LOG_SHARE * len(lines)
 
 
 def _task_words(rows: Sequence[Row], unread: Sequence[int]) -> list[str]:
@@ -404,3 +406,9 @@ def _largest_fitting(limit: int, fits: Callable[[int], bool]) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def _is_log_line(line: str) -> bool:
+    """Whether a line is one of a log and reports no error."""
+    lowered = line.lower()
+    return _LOG_LINE.match(line) is not None and not any(w in lowered for w in ERROR_WORDS)

@@ -142,7 +142,8 @@ def _read_extract(text: str) -> list[EarlierTurn]:
     speaker = ""
     for line in text.splitlines()[1:]:
         if line.startswith("- "):
-            turns.append(EarlierTurn("user" if speaker == "user" else "assistant", line[2:]))
+            is_typed = "user's messages" in speaker
+            turns.append(EarlierTurn("user" if is_typed else "assistant", line[2:]))
         elif line.endswith(":"):
             speaker = line[:-1]
     return turns

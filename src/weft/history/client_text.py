@@ -77,8 +77,9 @@ _COMMAND_ARGUMENTS = "command-args"
 
 
 class TextPart(Struct, frozen=True):
-    """A part of a user's message; `is_typed` if the user typed it, and no client added it."""
+    """A part of a user's message: where it starts, its text, and whether the user typed it."""
 
+    start: int
     text: str
     is_typed: bool
 
@@ -149,24 +150,26 @@ def split_parts(text: str) -> list[TextPart]:
     """
     bare = text.strip()
     if _UNTAGGED_START.match(bare) or is_codex_context(bare):
-        return [TextPart(text, is_typed=False)]
-    return [
-        TextPart(part.text, is_typed=False) if _UNTAGGED_LINE.fullmatch(part.text.strip()) else part
-        for part in _split_elements(text)
-        if part.text.strip()
-    ]
+        return [TextPart(0, text, is_typed=False)]
+    return [part for part in _split_elements(text) if part.text.strip()]
 
 
 def _split_elements(text: str) -> Iterator[TextPart]:
     """The parts between the elements of clients, and these elements."""
-    start = 0
+    end = 0
     if "<" in text or "# AGENTS.md" in text:
         for match in CLIENT_TEXT.finditer(text):
-            yield TextPart(text[start : match.start()], is_typed=True)
+            yield _unless_notice(end, text[end : match.start()])
             if match[1] == _COMMAND_ARGUMENTS:
-                name = len(_COMMAND_ARGUMENTS)
-                yield TextPart(match[0][name + 2 : -name - 3], is_typed=True)
+                start = match.start() + len(f"<{_COMMAND_ARGUMENTS}>")
+                stop = match.end() - len(f"</{_COMMAND_ARGUMENTS}>")
+                yield TextPart(start, text[start:stop], is_typed=True)
             else:
-                yield TextPart(match[0], is_typed=False)
-            start = match.end()
-    yield TextPart(text[start:], is_typed=True)
+                yield TextPart(match.start(), match[0], is_typed=False)
+            end = match.end()
+    yield _unless_notice(end, text[end:])
+
+
+def _unless_notice(start: int, text: str) -> TextPart:
+    """A part between elements: typed, unless it is a client's notice without a tag."""
+    return TextPart(start, text, is_typed=_UNTAGGED_LINE.fullmatch(text.strip()) is None)

@@ -252,7 +252,9 @@ def _turns_planner(
             reason = "give a model, replacements, a budget, turns to keep or a summary"
             raise CompactRefused(reason, field="replacements")
         tokens = count_rows(handle, rows) if budget is None else budget
-        return plan_budget(rows, tokens, keep=keep, count=count, originals=originals)
+        return plan_budget(
+            rows, tokens, keep=keep, fill=budget is not None, count=count, originals=originals
+        )
 
     def plan(rows: list[Row]) -> Plan:
         # Hidden messages cost nothing, so they are left out and put back afterwards.

@@ -24,11 +24,14 @@ from msgspec import Struct, structs
 
 from weft.catalog import Model, cost, load_catalog
 from weft.compact import (
+    KEPT_ALL,
+    KEPT_PART,
     PROMPT_TOKENS,
     Answer,
     Batch,
     CompactResult,
     Cutoff,
+    Extract,
     FoldOptions,
     Layout,
     Method,
@@ -96,11 +99,15 @@ class Snapshot(Struct, frozen=True):
 
     `thinned` are the unread results that had to be shortened; `visible` are the visible rows with
     these results shortened. `cutoff` is `None` if shortening them is enough.
+    `verbatim` is kept word for word beside the model's summary; `has_all_typed` says whether it has
+    everything that the user typed.
     """
 
     rows: list[Row]
     cutoff: Cutoff | None
     batches: tuple[Batch, ...] = ()
+    verbatim: str = ""
+    has_all_typed: bool = False
     thinned: tuple[Thinned, ...] = ()
     visible: tuple[Row, ...] = ()
 
@@ -171,7 +178,7 @@ def preview_summary(handle: Handle, model: Model, options: CompactOptions) -> Co
     placeholder = PLACEHOLDER.format(model.name, len(cutoff.turns))
     plan = cutoff.layout.plan(cutoff.position, Message("user", (Text(placeholder),)))
     plan = structs.replace(with_hidden_rows(rows, plan), thinned=snapshot.thinned)
-    job = _summary_job(model, options, cutoff, "model", options.count or handle.count)
+    job = _summary_job(model, options, snapshot, "model", options.count or handle.count)
     chunks = cut_chunks(cutoff.turns, max_chunk_tokens(job, cutoff.summary_tokens), handle.count)
     summary_tokens = max_summary_tokens(chunks, cutoff.limit, handle.count)
     needs_merge = len(snapshot.batches) + len(chunks) > options.clip.most
@@ -261,6 +268,7 @@ class EngineRun:
             keep=keep,
             limit=options.limit,
             cut=True,
+            fill=options.budget is not None,
             count=count,
             originals=originals,
         )
@@ -274,10 +282,10 @@ class EngineRun:
         source = SummarySource(
             rows=cutoff.turns, batches=snapshot.batches, times=read_times(handle, cutoff.turns)
         )
-        job = _summary_job(model, options, cutoff, step, options.count or handle.count_once)
+        job = _summary_job(model, options, snapshot, step, options.count or handle.count_once)
         flow = summarise(source, job, options.count or handle.count_once)
         summary = yield from self._forward(flow)
-        message = write_batches(summary.batches, options.clip)
+        message = write_batches(summary.batches, options.clip, snapshot.verbatim)
 
         def plan(rows: list[Row]) -> Plan:
             layout, position = _relocate(handle, snapshot, cutoff, rows)
@@ -370,11 +378,15 @@ def take_snapshot(
         choice = _choose_cutoff(visible, model, options, count)
         visible, thinned, cutoff = choice.rows, choice.thinned, choice.cutoff
         if cutoff is None:  # nothing to fold; shorter results may be enough
-            return Snapshot(rows, None, (), thinned, tuple(visible)) if thinned else None
+            return (
+                Snapshot(rows, None, thinned=thinned, visible=tuple(visible)) if thinned else None
+            )
         if options.verbatim:
             cutoff = keep_verbatim(cutoff, options.scorer, options.verbatim)
     batches = [batch for row in cutoff.summaries for batch in batches_of_summary(handle, head, row)]
-    return Snapshot(rows, cutoff, tuple(batches), thinned, tuple(visible))
+    folded = read_originals(handle, head, [*cutoff.summaries, *cutoff.turns])
+    verbatim, has_all_typed = Extract(folded, count).beside_model(cutoff.verbatim_limit)
+    return Snapshot(rows, cutoff, tuple(batches), verbatim, has_all_typed, thinned, tuple(visible))
 
 
 class CutoffChoice(Struct, frozen=True):
@@ -459,9 +471,12 @@ def _thinned_plan(snapshot: Snapshot, rows: Sequence[Row]) -> Plan:
 
 
 def _summary_job(
-    model: Model, options: CompactOptions, cutoff: Cutoff, step: Method, count: Count
+    model: Model, options: CompactOptions, snapshot: Snapshot, step: Method, count: Count
 ) -> SummaryJob:
     """What the model is to summarise, with its limits; `shorter` halves the limit."""
+    cutoff = snapshot.cutoff
+    assert cutoff is not None
+    kept = KEPT_ALL if snapshot.has_all_typed else KEPT_PART
 
     def size(text: str) -> int:
         return count(Message("user", (Text(text),)))
@@ -480,6 +495,7 @@ def _summary_job(
         brief=is_shorter,
         task=task,
         task_tokens=size(task) if task else 0,
+        kept=kept if snapshot.verbatim else "",
         live=options.live,
     )
 
