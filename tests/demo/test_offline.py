@@ -262,9 +262,11 @@ def test_after_a_compaction_user_text_stays_user_text(question):
     assert any(fact in after for fact in FACTS)
 
 
+@pytest.mark.parametrize("heading", ["user", "The user's messages, oldest first"])
 @pytest.mark.parametrize("role", ["user", "assistant"])
-def test_facts_in_an_engine_summary_keep_their_speaker(role):
-    lines = ("[Summary of earlier messages by the engine]", "", "user:", "- I live in Lyon.", "")
+def test_facts_in_an_engine_summary_keep_their_speaker(role, heading):
+    mark = "[Summary of earlier messages by the engine]"
+    lines = (mark, "", f"{heading}:", "- I live in Lyon.", "")
     summary = Message(role, (Text("\n".join((*lines, "assistant:", "- Noted: Lyon in France."))),))
     after = words(ask(summary, assistant("Go on."), user("Where do I live?")))
     assert after == "You said earlier: “I live in Lyon.”"

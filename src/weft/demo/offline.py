@@ -142,7 +142,7 @@ def _read_extract(text: str) -> list[EarlierTurn]:
     speaker = ""
     for line in text.splitlines()[1:]:
         if line.startswith("- "):
-            is_typed = "user's messages" in speaker
+            is_typed = speaker == "user" or "user's messages" in speaker  # an older extract, or not
             turns.append(EarlierTurn("user" if is_typed else "assistant", line[2:]))
         elif line.endswith(":"):
             speaker = line[:-1]
