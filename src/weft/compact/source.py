@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from weft import exact_json
 from weft.history import Row, split_parts
@@ -263,7 +263,7 @@ class Source:
             is_address = key.partition(".")[0] in ADDRESS_KEYS
             passage = bare
             if not is_address and use.about is not None:
-                passage = msgspec.structs.replace(bare, about=use.about)
+                passage = structs.replace(bare, about=use.about)
             self.passages.append(passage)
             field = "address" if is_address else "body"
             for start, end in split_lines(passage.text):
