@@ -633,3 +633,100 @@ def test_an_unreadable_second_answer_does_not_lose_the_first():
     done = weft.translate_response(body, C, G)
     assert CODECS[G].decode_response(done.body).message.text == "a"
     assert {"choices[1]", "choices[2]"} <= {loss.path for loss in done.losses}
+
+
+# Chat: a message for a delta, thinking in details, split characters
+
+
+def chat_frames(*choices):
+    return b"".join(sse({**FILTERED, "choices": [choice]}) for choice in choices)
+
+
+def message(text, reason=None, **members):
+    return {
+        "index": 0,
+        "message": {"role": "assistant", "content": text},
+        "finish_reason": reason,
+        **members,
+    }
+
+
+MESSAGES = {
+    "one chunk": [message("hi you", "stop")],
+    "pieces": [message("hi"), message(" you"), message("", "stop")],
+    "the text so far in each": [message("hi"), message("hi you"), message("hi you", "stop")],
+    "beside an empty delta": [
+        message("hi you", "stop", delta={"role": "assistant", "content": ""})
+    ],
+    "beside the deltas (Perplexity)": [
+        message("hi", delta={"content": "hi"}),
+        message("hi you", "stop", delta={"content": " you"}),
+    ],
+}
+
+
+@pytest.mark.parametrize("target", PROTOCOLS)
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_message_in_a_chunk_is_read_if_there_are_no_deltas(name, target):
+    data = chat_frames(*MESSAGES[name]) + sse("[DONE]")
+    sent, translator = translate(data, C, target)
+    assert not translator.failed
+    assert translator.response.message.text == "hi you"
+    if target == C:
+        assert sent == data
+    else:
+        assert decode_answer(CODECS[target], sent).message.text == "hi you"
+
+
+DETAILS = [
+    {"type": "reasoning.text", "text": "hm", "format": "anthropic-claude-v1", "index": 0},
+    {"type": "reasoning.summary", "summary": " so", "index": 1},
+    {"type": "reasoning.encrypted", "data": "xx", "index": 2},
+]
+
+
+@pytest.mark.parametrize("target", PROTOCOLS)
+def test_thinking_may_be_in_its_details_only(target):
+    answer = {"role": "assistant", "content": "hi", "reasoning_details": DETAILS}
+    body = with_choice(message=answer, finish_reason="stop")
+    done = weft.translate_response(body, C, target)
+    frames = [{"index": 0, "delta": {"reasoning_details": [entry]}} for entry in DETAILS]
+    end = {"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}
+    sent, translator = translate(chat_frames(*frames, end), C, target)
+    assert not translator.failed
+    if target == C:
+        assert done.body == body
+        assert (
+            CODECS[C].encode_response(translator.response, 0).body["choices"][0]["message"]
+            == answer
+        )
+    else:
+        assert "hm so" in json.dumps(done.body)
+        thinking = [
+            b for b in decode_answer(CODECS[target], sent).message.blocks if hasattr(b, "signature")
+        ]
+        assert [block.text for block in thinking] == ["hm so"]
+
+
+@pytest.mark.parametrize("target", PROTOCOLS)
+@pytest.mark.parametrize("cut", [None, 1, 13])
+def test_a_character_that_is_split_over_two_frames_is_joined(target, cut):
+    whole = "hi \U0001f600 there \\ud83d \U0001f600"
+    pieces = ["hi \ud83d", "\ude00 there ", "\\ud83d ", "\ud83d", "\ude00"]
+    choices = [{"index": 0, "delta": {"content": piece}} for piece in pieces]
+    choices.append({"index": 0, "delta": {}, "finish_reason": "stop"})
+    raw = b"".join(
+        f"data: {json.dumps({**FILTERED, 'choices': [choice]})}\n\n".encode() for choice in choices
+    )
+    sent, translator = translate(raw, C, target, cut)
+    assert not translator.failed
+    assert translator.response.message.text == whole
+    assert decode_answer(CODECS[target], sent).message.text == whole
+
+
+def test_half_of_a_character_whose_other_half_never_comes_is_marked():
+    choice = {"index": 0, "delta": {"content": "hi \ud83d"}, "finish_reason": "stop"}
+    raw = f"data: {json.dumps({**FILTERED, 'choices': [choice]})}\n\n".encode()
+    _, translator = translate(raw, C, A)
+    assert translator.response.message.text == "hi \ufffd"
+    assert not translator.failed

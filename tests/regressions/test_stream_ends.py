@@ -174,3 +174,49 @@ def test_nothing_of_the_upstream_follows_an_error_of_our_own(source, broken):
     assert "error" in error or error["response"]["error"]
     for cut in (1, 9):
         assert translate(data, source, source, cut)[0] == sent
+
+
+SPELLINGS = {
+    "a space after [DONE]": stream(TEXT, STOP) + b"data: [DONE] \n\n",
+    "null for an end mark": stream(TEXT, STOP) + b"data: null\n\n",
+    "no JSON after the finish_reason": stream(TEXT, STOP) + b"data: end\n\n",
+    "an event without data": stream(TEXT) + b"data: \n\n" + stream(STOP, DONE),
+    "a byte order mark": b"\xef\xbb\xbf" + stream(TEXT, STOP, DONE),
+    "an event name for the end": stream(TEXT, STOP) + b"event: done\ndata: [DONE]\n\n",
+    "a body with a byte order mark": b"\xef\xbb\xbf"
+    + json.dumps(
+        {"choices": [{"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]}
+    ).encode(),
+}
+
+
+@pytest.mark.parametrize("target", PROTOCOLS)
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_other_spellings_of_a_stream_are_read(name, target):
+    data = SPELLINGS[name]
+    sent, translator = translate(data, C, target)
+    assert not translator.failed
+    assert translator.response.message.text == "hi"
+    assert decode_answer(CODECS[target], sent).message.text == "hi"
+    assert decode_answer(CODECS[C], data).message.text == "hi"
+    for cut in (1, 2):
+        assert translate(data, C, target, cut)[0] == sent
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("model_length", "length"),
+        ("max_tokens", "length"),
+        ("tool_use", "tool"),
+        ("end_turn", "end"),
+    ],
+)
+def test_reasons_of_other_servers_keep_their_meaning(reason, kind):
+    _, translator = translate(stream(TEXT, chunk({}, reason)), C, A)
+    assert translator.response.stop.kind == kind
+
+
+def test_a_delta_that_is_no_object_fails_the_answer():
+    _, translator = translate(stream(chunk("hi"), STOP, DONE), C, A)
+    assert translator.failed

@@ -60,7 +60,7 @@ from .errors import (
 )
 from .lenient import with_repairs
 from .sidecar import make_answer_sidecar
-from .stream import SseParser, read_json, write_frame
+from .stream import BYTE_ORDER_MARK, PairJoiner, SseParser, read_json, write_frame
 
 AnswerForm = Literal["body", "stream", "neither"]
 
@@ -87,6 +87,7 @@ def decode_answer(codec: Codec, data: bytes) -> Response:
     Raises `UpstreamFailed` if the bytes are an error or no answer at all, and `Refused` or
     `UpstreamProtocolError` if they are an answer that cannot be read.
     """
+    data = data.removeprefix(BYTE_ORDER_MARK)
     form = detect_form(data)
     if form == "stream":
         parser = SseParser()
@@ -111,8 +112,9 @@ def _json_frame(value: Any) -> Frame:
 
 
 def _fold_frames(codec: Codec, frames: list[Frame]) -> Response:
-    decoder, fold = codec.stream_decoder(), Fold()
-    for frame in frames:
+    decoder, fold, joiner = codec.stream_decoder(), Fold(), PairJoiner()
+    whole = [part for frame in frames for part in joiner.feed(frame)]
+    for frame in [*whole, *joiner.close()]:
         for event in decoder.feed(frame):
             fold.send(event)
     if not fold.ended:
@@ -134,8 +136,10 @@ class AnswerReader:
         self.is_body = False
         self._codec = codec
         self._parser = SseParser()
+        self._joiner = PairJoiner()
         self._decoder = codec.stream_decoder()
         self._has_bytes = False
+        self._start = b""  # until it is clear which form the answer has
         self._ended = False
         self._body: list[bytes] = []
         self._body_repairs: tuple[Loss, ...] = ()
@@ -152,9 +156,14 @@ class AnswerReader:
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that these bytes complete."""
-        if not self._has_bytes and (start := data.lstrip()):
-            self._has_bytes = True
-            self.is_body = start[:1] in BODY_STARTS
+        if not self._has_bytes:
+            self._start += data
+            start = self._start.removeprefix(BYTE_ORDER_MARK).lstrip()
+            if start and not BYTE_ORDER_MARK.startswith(self._start):
+                self._has_bytes = True
+                self.is_body = start[:1] in BODY_STARTS
+                if self.is_body:
+                    data = start
         if self.is_body:
             self._body.append(data)
             return []
@@ -165,9 +174,16 @@ class AnswerReader:
         if self.is_body:
             return self._read_body()
         events = self._decode(self._parser.close())
+        events += self._decode_frames(self._joiner.close())
         return events if self._ended else [*events, *self._decoder.close()]
 
     def _decode(self, frames: list[Frame]) -> list[Event]:
+        whole: list[Frame] = []
+        for frame in frames:
+            whole += self._joiner.feed(frame)
+        return self._decode_frames(whole)
+
+    def _decode_frames(self, frames: list[Frame]) -> list[Event]:
         events: list[Event] = []
         for frame in frames:
             events += self._decoder.feed(frame)

@@ -6,6 +6,7 @@ The frames do not depend on how the bytes are split: a line is decoded only when
 that a character split over two chunks is decoded whole.
 """
 
+import re
 from typing import Any, cast
 
 from weft import exact_json
@@ -104,10 +105,14 @@ def unreadable_error(frame: Frame) -> ApiError:
     )
 
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
 class SseParser:
     """Turns bytes, in pieces of any size, into frames."""
 
     def __init__(self) -> None:
+        self._is_first = True
         self._tail: list[bytes] = []
         self._event: str | None = None
         self._data: list[str] = []
@@ -125,6 +130,9 @@ class SseParser:
                 b"\r" if is_incomplete else b""
             )
         *lines, tail = buffer.split(b"\n")
+        if self._is_first and lines:  # the stream may begin with a byte order mark
+            self._is_first = False
+            lines[0] = lines[0].removeprefix(BYTE_ORDER_MARK)
         self._tail = [tail] if tail else []
         frames: list[Frame] = []
         for line in lines:
@@ -142,6 +150,8 @@ class SseParser:
         """The last frame, if its blank line never came."""
         frames: list[Frame] = []
         tail, self._tail = b"".join(self._tail), []
+        if self._is_first:
+            tail = tail.removeprefix(BYTE_ORDER_MARK)
         if tail.strip():
             self._read_line(tail.rstrip(b"\r").decode("utf-8", "replace"))
         self._dispatch(frames)
@@ -160,10 +170,47 @@ class SseParser:
             self._event = value
 
     def _dispatch(self, frames: list[Frame]) -> None:
-        if self._data:
-            frames.append(Frame("\n".join(self._data), self._event))
-            self._data = []
+        data = "\n".join(self._data)
+        self._data = []
+        if data:  # an event without data is none
+            frames.append(Frame(data, self._event))
         self._event = None
+
+
+HIGH_AT_END = re.compile(r'(?<!\\)((?:\\\\)*)(\\u[dD][89abAB][0-9a-fA-F]{2})"')
+LOW_AT_START = re.compile(r'"(?=\\u[dD][c-fC-F][0-9a-fA-F]{2})')
+
+
+class PairJoiner:
+    r"""Joins characters that are split over the texts of two frames.
+
+    A server that cuts a text into UTF-16 units writes one emoji as `"\ud83d"` and `"\ude00"`. The
+    first half waits for the next frame, and becomes a part of its text.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: Frame | None = None
+
+    def feed(self, frame: Frame) -> list[Frame]:
+        """The frames that are complete now."""
+        frames: list[Frame] = []
+        first, self._waiting = self._waiting, None
+        if first is not None:
+            half = HIGH_AT_END.search(first.data)
+            joined = LOW_AT_START.subn(lambda _: f'"{half[2]}', frame.data, 1) if half else None
+            if half is not None and joined is not None and joined[1]:
+                first = Frame(HIGH_AT_END.sub(r'\1"', first.data, 1), first.event)
+                frame = Frame(joined[0], frame.event)
+            frames.append(first)
+        if "\\u" in frame.data and HIGH_AT_END.search(frame.data) is not None:
+            self._waiting = frame
+            return frames
+        return [*frames, frame]
+
+    def close(self) -> list[Frame]:
+        """The frame whose other half never came."""
+        first, self._waiting = self._waiting, None
+        return [] if first is None else [first]
 
 
 def write_frame(frame: Frame) -> bytes:

@@ -220,9 +220,18 @@ def _find_thinking(raw: JsonObject, known: set[str]) -> LocatedBlock | None:
         known.add(REASONING_DETAILS)
     if text_member is None and signature is None and not details:
         return None
-    text = cast(str, raw[text_member]) if text_member is not None else ""
+    text = cast(str, raw[text_member]) if text_member is not None else details_text(details)
     path = text_member or (REASONING_SIGNATURE if signature is not None else REASONING_DETAILS)
     return path, Thinking(text, signature, {PROTOCOL: block_members} if block_members else None)
+
+
+def details_text(details: Any) -> str:
+    """The text in `reasoning_details`, for servers that write it nowhere else:
+    https://openrouter.ai/docs/use-cases/reasoning-tokens"""
+    items = cast("list[Any]", details) if isinstance(details, list) else []
+    entries = [as_object(item) or {} for item in items]
+    texts = [entry.get("text") or entry.get("summary") for entry in entries]
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def decode_call(raw: JsonObject) -> ToolCall:
@@ -312,7 +321,9 @@ def write_thinking(block: Thinking, body: JsonObject) -> None:
     fields = own_members(block.ext)
     source_member = fields.get(SOURCE_MEMBER)
     # A block with only a signature or details came from a message without a member for the text.
-    has_text_member = source_member or block.text or not (fields or block.signature)
+    text_in_details = details_text(fields.get(REASONING_DETAILS))
+    has_own_text = block.text and block.text != text_in_details
+    has_text_member = source_member or has_own_text or not (fields or block.signature)
     if has_text_member:
         member = source_member or THINKING_MEMBERS[0]
         body[member] = body.get(member, "") + block.text

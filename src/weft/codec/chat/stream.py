@@ -18,6 +18,7 @@ come the finish reason, the usage in a chunk without choices, and `[DONE]`. Afte
 no `[DONE]`.
 """
 
+from itertools import pairwise
 from typing import Any, Literal, cast
 
 from msgspec import structs
@@ -26,7 +27,7 @@ from weft import exact_json
 from weft.codec.base import Frame, Losses, as_object
 from weft.codec.lenient import arguments_text, optional_text, read_call_id, text_piece
 from weft.codec.openai import decode_error, encode_error
-from weft.codec.read import json_text, wrong
+from weft.codec.read import json_text, optional_object, wrong
 from weft.codec.stream import (
     DECODE_ERRORS,
     Pieces,
@@ -63,7 +64,7 @@ from weft.model import (
     streamed_text,
 )
 
-from .messages import decode_audio_answer, write_call
+from .messages import decode_audio_answer, details_text, write_call
 from .response import (
     CHOICE_PATH,
     MESSAGE_PATH,
@@ -93,7 +94,7 @@ UNREPORTED = frozenset({"created", "obfuscation", "service_tier", "system_finger
 """Members of every chunk that a client of another protocol does not need. They are not reported as
 lost."""
 
-CHOICE_MEMBERS = frozenset({"index", "delta", "finish_reason"})
+CHOICE_MEMBERS = frozenset({"index", "delta", "message", "finish_reason"})
 DELTA = frozenset(
     {
         "role",
@@ -160,6 +161,8 @@ class StreamDecoder:
     - `_has_final_usage`: whether a chunk with usage and without choices came. Servers send it only
       after a complete answer.
     - `_alternatives`: the decoders of the other choices, by their numbers.
+    - `_messages`: the messages of chunks. Some servers repeat the whole message beside the deltas
+      (Perplexity), others send it in their place.
     """
 
     def __init__(self) -> None:
@@ -181,6 +184,7 @@ class StreamDecoder:
         self._has_final_usage = False
         self._reason: str | None = None
         self._has_blank_reason = False
+        self._messages: list[JsonObject] = []
         self._alternatives: dict[int, StreamDecoder] = {}
         self._ended = False
         self._broken = False
@@ -194,9 +198,11 @@ class StreamDecoder:
         )
 
     def feed(self, frame: Frame) -> list[Event]:
-        if frame.data == DONE:
+        if frame.data.strip() == DONE:
             return self._done(frame)
         raw = read_frame(frame)
+        if raw is None and self.is_complete:  # another spelling of the end mark, such as `null`
+            return [_original(frame)]
         if raw is None:
             self._broken = True
             return [Fail(unreadable_error(frame), "frame")]
@@ -244,6 +250,8 @@ class StreamDecoder:
         """The end of all blocks, and the stop reason with the members of the whole answer."""
         self._ended = True
         events: list[Event] = []
+        if not self._block_count and not self._calls and not self._audio and self._messages:
+            self._delta(_join_messages(self._messages), events)
         self._close_all(events)
         for number, decoder in self._alternatives.items():
             events += [Alternative(number, event) for event in decoder._finish()]
@@ -270,9 +278,11 @@ class StreamDecoder:
             self._alternative(number, choice, events)
             return
         self._keep(choice, CHOICE_MEMBERS, "choices[0].", events)
-        delta = as_object(choice.get("delta"))
+        delta, message = optional_object(choice, "delta"), as_object(choice.get("message"))
         if delta:
             self._delta(delta, events)
+        if message and not self._block_count:
+            self._messages.append(message)
         reason = choice.get("finish_reason")
         error = failed_choice(choice)
         if error is not None:
@@ -333,10 +343,11 @@ class StreamDecoder:
             return
         block_members: JsonObject = {} if member is None else {SOURCE_MEMBER: member}
         block = Thinking("", ext={PROTOCOL: block_members} if block_members else None)
-        self._grow("thinking", block, "thinking", str(delta[member]) if member else "", events)
+        text = str(delta[member]) if member else details_text(details)
+        self._grow("thinking", block, "thinking", text, events)
         index = cast("tuple[str, int]", self._text)[1]
+        self._thought.append(text)
         if member is not None:
-            self._thought.append(str(delta[member]))
             self._thinking_member = member
         if signature:
             events.append(Delta(index, "signature", str(signature)))
@@ -484,6 +495,15 @@ class StreamDecoder:
         if kind not in self._reported:
             self._reported.add(kind)
             events.append(Other(PROTOCOL, kind, raw))
+
+
+def _join_messages(messages: list[JsonObject]) -> JsonObject:
+    """The message of a stream without deltas: the last one, if each repeats the text before it."""
+    last = messages[-1]
+    texts = [str(message.get("content") or "") for message in messages]
+    if all(text.startswith(before) for before, text in pairwise(texts)):
+        return last
+    return {**last, "content": "".join(texts)}
 
 
 def _join_details(old: list[JsonObject], new: list[JsonObject]) -> None:

@@ -54,6 +54,11 @@ STOP_KINDS: dict[str, StopKind] = {
     "tool_calls": "tool",
     "function_call": "tool",
     "content_filter": "filter",
+    "model_length": "length",  # Mistral: https://docs.mistral.ai/api/#tag/chat
+    # Proxies that pass Anthropic's reasons on
+    "end_turn": "end",
+    "max_tokens": "length",
+    "tool_use": "tool",
 }
 """The stop kind of each `finish_reason`."""
 
