@@ -730,3 +730,39 @@ def test_half_of_a_character_whose_other_half_never_comes_is_marked():
     _, translator = translate(raw, C, A)
     assert translator.response.message.text == "hi \ufffd"
     assert not translator.failed
+
+
+# Gemini: ends
+
+
+GEMINI_ENDS = {
+    "a reason in every frame": sse(gemini({"text": "hi "}, reason="STOP"))
+    + sse(gemini({"text": "you"}, reason="STOP")),
+    "[DONE] of a proxy": sse(gemini({"text": "hi you"}, reason="STOP")) + sse("[DONE]"),
+    "no content in the last frame": sse(gemini({"text": "hi you"}))
+    + sse({"candidates": [{"finishReason": "STOP"}]}),
+}
+
+
+@pytest.mark.parametrize("target", PROTOCOLS)
+@pytest.mark.parametrize("name", GEMINI_ENDS)
+def test_the_text_of_a_gemini_stream_is_one_block(name, target):
+    data = GEMINI_ENDS[name]
+    sent, translator = translate(data, G, target)
+    assert not translator.failed
+    assert [block.text for block in translator.response.message.blocks] == ["hi you"]
+    assert translate(data, G, target, cut=1)[0] == sent
+    if target == G:
+        assert sent == data
+
+
+def test_a_streamed_call_with_a_reason_in_every_frame_is_one_call():
+    parts = [call("f"), call(None, arg("$.a", stringValue="x")), END]
+    data = b"".join(sse(gemini(part, reason="STOP")) for part in parts)
+    _, translator = translate(data, G, C)
+    assert calls_of(translator.response) == [("f", {"a": "x"})]
+    assert translator.response.stop.kind == "tool"
+
+
+def test_a_gemini_stream_with_only_an_end_mark_has_failed():
+    assert translate(sse(gemini({"text": "hi"})) + sse("[DONE]"), G, C)[1].failed

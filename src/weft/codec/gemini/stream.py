@@ -66,6 +66,7 @@ from .streamed_calls import CallJoiner
 from .wire import EXACT_STOPS, PROTOCOL
 
 SIGNATURE = "thoughtSignature"
+DONE = "[DONE]"
 
 
 class StreamDecoder:
@@ -86,6 +87,7 @@ class StreamDecoder:
         self._joiner = CallJoiner(self.repairs)
         self._alternatives: dict[int, StreamDecoder] = {}
         self._envelope: JsonObject = {}
+        self._stopped: JsonObject = {}
         self._finished = False
         self._failed = False
         self._broken = False
@@ -99,6 +101,8 @@ class StreamDecoder:
         )
 
     def feed(self, frame: Frame) -> list[Event]:
+        if frame.data.strip() == DONE:  # some proxies send the end mark of Chat
+            return [Other(PROTOCOL, DONE, frame, event_count=0)]
         raw = read_frame(frame)
         if raw is None:
             self._broken = True
@@ -117,8 +121,22 @@ class StreamDecoder:
         if self._failed:
             return []
         if self.is_complete:
-            return [End()]
+            events = self._end()
+            for number, decoder in self._alternatives.items():
+                events += [Alternative(number, event) for event in decoder._end()]
+            return [*events, End()]
         return [] if self._broken else [Fail(cut_off_error("a finishReason"), "end")]
+
+    def _end(self) -> list[Event]:
+        """The end of the open blocks. Some models name a reason in every frame, so it is not yet
+        the end."""
+        events: list[Event] = []
+        if self._reader is not None:
+            for call in close_calls(self._joiner, self._reader, self._stopped, self.repairs):
+                events += self._block_events(call)
+                stop = decode_stop(self._stopped, self._envelope, self._called)
+                events.append(Finish(stop))
+        return [*events, *self._close()]
 
     def _events(self, raw: JsonObject) -> list[Event]:
         events: list[Event] = []
@@ -152,10 +170,6 @@ class StreamDecoder:
             for whole in self._joiner.feed(part):
                 block = decode_part(self._reader, whole, number, self.repairs)
                 events += self._block_events(block)
-        is_end = decode_stop(candidate, body, False) is not None
-        if is_end:
-            for call in close_calls(self._joiner, self._reader, candidate, self.repairs):
-                events += self._block_events(call)
         error = failed_candidate(candidate, body, called=self._called)
         if error is not None:
             self._failed = True
@@ -163,7 +177,7 @@ class StreamDecoder:
         finish = decode_finish(body, candidate, self._called)
         if finish.stop is not None:
             self._finished = True
-            events += self._close()
+            self._stopped = candidate
         return [*events, Finish(finish.stop, finish.usage, _answer_members(finish, raw))]
 
     def _block_events(self, block: Block) -> list[Event]:
@@ -283,6 +297,8 @@ class StreamEncoder:
         if self._skip:
             self._skip -= 1
             return []
+        if self._native and not isinstance(event, Other | Fail):
+            return []  # the original frames have everything
         if type(event) is Delta:  # nearly all events
             return self._delta(event.index, event.kind, event.text)
         match event:
@@ -300,7 +316,7 @@ class StreamEncoder:
                 self._finish = Finish(stop or old.stop, merge_usage(old.usage, usage))
                 return []
             case End():
-                return [] if self._native else self._end()
+                return self._end()
             case Fail(error=error):
                 return [json_frame(encode_error(error)[1])]
             case Other():
@@ -324,7 +340,7 @@ class StreamEncoder:
         if event.protocol == PROTOCOL:
             self._native = True
             self._skip = event.event_count or 0
-            return [json_frame(event.raw)]
+            return [event.raw if isinstance(event.raw, Frame) else json_frame(event.raw)]
         if event.event_count is None and event.kind not in self._reported:
             self._reported.add(event.kind)
             self.losses.add("", "vendor_event_dropped", event.kind)
