@@ -345,7 +345,7 @@ def fate(row: Row, source: str, target: str) -> str:
     levels = {
         loss.level for loss in done.losses if (loss.path, loss.code, loss.detail) not in usual
     }
-    return "lost" if "meaning" in levels else "form" if levels else "kept"
+    return "lost" if {*levels} - {"form"} else "form" if levels else "kept"
 
 
 def _plain_losses(source: str, target: str, model: str | None) -> list[weft.Loss]:

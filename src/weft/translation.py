@@ -41,6 +41,7 @@ from weft.model import (
     Origin,
     Request,
     Response,
+    by_importance,
 )
 
 
@@ -167,7 +168,7 @@ def translate(
 
     - `model`: the model's name in the translated body. Required if the body names no model
       (Gemini), unless the sidecar has the name.
-    - `strict`: raise `Refused` for the first loss of meaning instead of reporting it.
+    - `strict`: raise `Refused` for the most important loss, unless all are of form.
     - `sidecar`: the sidecar of the translation that made this body; it restores the original.
     - `upstream`: the deployment that receives the body, for models that behave differently there.
     """
@@ -287,7 +288,7 @@ def translate_response(
     translated, losses = (encoded.body, []) if as_bytes else as_dict(encoded.body)
     return Translation(
         write_body(translated, as_bytes),
-        [*encoded.losses, *losses],
+        by_importance([*encoded.losses, *losses]),
         compute_sidecar=compute_sidecar,
     )
 
@@ -422,7 +423,7 @@ def refuse_non_finite(body: JsonObject) -> None:
 
 
 def refuse_losses(losses: list[Loss]) -> None:
-    """Strict mode: raise on the first loss of meaning."""
-    for loss in losses:
-        if loss.level == "meaning":
+    """Strict mode: raise on the most important loss, unless all are of form."""
+    for loss in by_importance(losses):
+        if loss.level != "form":
             raise Refused(f"strict translation is not possible: {loss.message}", param=loss.path)

@@ -323,7 +323,7 @@ def test_pain_10_a_model_without_prefill_gets_no_trailing_assistant_message() ->
     body = responses(user("a"), {"role": "assistant", "content": "b"})
     newer = weft.translate(body, R, M, model="claude-opus-4-8")
     assert newer.body["messages"][-1]["role"] == "user"
-    assert any(loss.level == "meaning" for loss in newer.losses)
+    assert any(loss.level != "form" for loss in newer.losses)
     older = weft.translate(body, R, M, model="claude-sonnet-4-5")
     assert older.body["messages"][-1] == {"role": "assistant", "content": "b"}
 
@@ -349,7 +349,7 @@ def test_pain_12_an_unpaired_id_is_never_emitted() -> None:
     results = done.body["messages"][2]["content"]
     assert [block["tool_use_id"] for block in results] == ["t1", "t2"]
     assert results[1]["is_error"] is True
-    assert [loss.path for loss in done.losses if loss.level == "meaning"] == [
+    assert [loss.path for loss in done.losses if loss.level != "form"] == [
         "messages[1].tool_calls[1]"
     ]
     orphan = to(chat(user("a"), assistant("b"), tool("t9", "late")), C, M)
@@ -1427,10 +1427,13 @@ def test_pain_51_no_parameter_is_dropped_silently(
 ) -> None:
     make = {C: chat, M: messages, R: responses}[source]
     body = make(user("a"), **member)
-    assert (path, "meaning") in losses(body, source, target)
-    with pytest.raises(weft.Refused) as refused:
-        to(body, source, target, strict=True)
-    assert (refused.value.status, refused.value.param) == (400, path)
+    if path == "context_management":  # it changes what the vendor forgets, and nothing is forgotten
+        assert (path, "form") in losses(body, source, target)
+    else:
+        assert (path, "meaning") in losses(body, source, target)
+        with pytest.raises(weft.Refused) as refused:
+            to(body, source, target, strict=True)
+        assert (refused.value.status, refused.value.param) == (400, path)
     assert there_and_back(body, source, target) == body
 
 

@@ -40,7 +40,7 @@ def to_anthropic(body, **options):
 
 
 def losses_of_meaning(done):
-    return [loss for loss in done.losses if loss.level == "meaning"]
+    return [loss for loss in done.losses if loss.level != "form"]
 
 
 # W1 -------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class UsageReport(Struct, frozen=True, gc=False, tag="usage", omit_defaults=True
 
 
 class LossReport(Struct, frozen=True, tag="losses"):
-    """The losses of a request that may change the answer (level `meaning`), reported before it.
+    """The losses of a request that may change the answer (not of level `form`), reported before it.
 
     A run reports each loss once. As JSON it has the form of a `SystemMessage`, so the page and the
     terminal show it like one.

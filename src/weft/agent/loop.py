@@ -241,7 +241,7 @@ AgentTool = Callable[..., Any] | FunctionTool | ToolSource
 class AgentAnswer(str):
     """The text of an answer, with the losses, usage and cost of its run.
 
-    - `losses`: each change of a request that may affect the answer (level `meaning`): what was
+    - `losses`: each change of a request that may affect the answer (not of level `form`): what was
       dropped, changed, added or moved. Empty if there was none.
     - `usage`: the tokens of all requests of the run, as the vendor reported them.
     - `cost`: dollars of the run; None if the catalogue has no price.
@@ -819,7 +819,7 @@ class Agent:
                 yield SystemMessage(RETRY_SUBTYPE, retry.data())
         event = await first
         if bodies:  # the body is complete before the first event
-            losses = (loss for loss in bodies[-1].losses if loss.level == "meaning")
+            losses = (loss for loss in bodies[-1].losses if loss.level != "form")
             new_losses = tuple(dict.fromkeys(loss for loss in losses if loss not in reported))
             reported.update(new_losses)
             if new_losses:

@@ -46,6 +46,7 @@ from weft.model import (
     Text,
     Thinking,
     ToolCall,
+    by_importance,
     make_loss,
 )
 
@@ -431,7 +432,7 @@ class AnswerTranslator:
     def losses(self) -> list[Loss]:
         """The losses of the client's stream, and what the upstream left out."""
         dropped = self._dropped_alternatives.values()
-        return [*self._reader.repairs, *self._writer.losses, *dropped]
+        return by_importance([*self._reader.repairs, *self._writer.losses, *dropped])
 
     def feed(self, data: bytes) -> Piece:
         """Take bytes of the upstream; returns bytes for the client."""
@@ -485,7 +486,8 @@ class AnswerTranslator:
         if not self._target.has_alternatives:
             dropped = [self._dropped(number, original) for number, _ in response.alternatives]
         encoded = self._writer.write_body(response, locate)
-        return structs.replace(encoded, losses=[*original.repairs, *encoded.losses, *dropped])
+        losses = by_importance([*original.repairs, *encoded.losses, *dropped])
+        return structs.replace(encoded, losses=losses)
 
     def _dropped(self, number: int, original: Response) -> Loss:
         """The loss of another answer, for which the client's protocol has no room."""

@@ -29,6 +29,7 @@ from weft.model import (
     Request,
     Text,
     ToolCall,
+    by_importance,
     checkpoint_text,
     reminder_text,
 )
@@ -68,7 +69,8 @@ def write_request(
     if encoded is None:
         encoded = codec.encode_request(_mark_foreign(request, codec, target), target)
     path = codec.request_path(request.model, bool(request.params.stream))
-    return WrittenRequest(path, encoded.body, encoded.losses, encoded.renamed_tools)
+    losses = by_importance(encoded.losses)
+    return WrittenRequest(path, encoded.body, losses, encoded.renamed_tools)
 
 
 def _mark_foreign(request: Request, codec: Codec, target: Target) -> Request:

@@ -28,6 +28,7 @@ DEFAULTS: dict[str, Any] = {
     "logprobs": False,
     "modalities": ["text"],
     "n": 1,
+    "parallel_tool_calls": True,
     "presence_penalty": 0,
     "stream_options.include_usage": True,
     "top_logprobs": 0,
@@ -40,6 +41,22 @@ CACHE_MEMBERS = frozenset({"prompt_cache_key", "prompt_cache_retention", "store"
 """Parameters for how a vendor stores and caches a request. The answer does not depend on them, and
 Codex sends them with every request, so dropping one is only a loss of form."""
 
+CLIENT_PARAMS = frozenset(
+    {
+        "client_metadata",
+        "context_management",
+        "include",
+        "metadata",
+        "safety_identifier",
+        "thinking.display",
+        "user",
+    }
+)
+"""Parameters that name the client, or that only say what of an answer is returned or shown.
+
+`context_management` lets a vendor forget old thinking and results: without it, the model sees more.
+"""
+
 FORM_MEMBERS = frozenset(
     {
         "avgLogprobs",
@@ -48,6 +65,7 @@ FORM_MEMBERS = frozenset(
         "envelope",
         "id",
         "index",
+        "internal_chat_message_metadata_passthrough",
         "item",
         "logprobs",
         "obfuscation",
@@ -115,7 +133,9 @@ def report_params(request: Request, supported: frozenset[str], losses: Losses) -
 def _level(name: str, value: Any) -> Level:
     """The level of a lost member: `meaning` if the answer could depend on it."""
     is_default = name in DEFAULTS and value == DEFAULTS[name]
-    return "form" if is_default or name in CACHE_MEMBERS or value in ([], {}, (), "") else "meaning"
+    if is_default or name in CACHE_MEMBERS or name in CLIENT_PARAMS or value in ([], {}, (), ""):
+        return "form"
+    return "meaning"
 
 
 def report_tier(tier: str | None, losses: Losses) -> None:

@@ -1,7 +1,17 @@
 """The data model of a conversation: every protocol decodes into it, and history stores it."""
 
 from .fold import Fold, Growth, ReadPosition, fold, merge_ext, merge_usage, streamed_text
-from .loss import LOSS_CODES, Level, Loss, LossCode, LossKind, loss_json, loss_lines, make_loss
+from .loss import (
+    LOSS_CODES,
+    Level,
+    Loss,
+    LossCode,
+    LossKind,
+    by_importance,
+    loss_json,
+    loss_lines,
+    make_loss,
+)
 from .message import (
     SYSTEM_ROLES,
     Audio,
@@ -125,6 +135,7 @@ __all__ = [
     "Url",
     "Usage",
     "Wire",
+    "by_importance",
     "checkpoint_text",
     "describe_call",
     "display_text",

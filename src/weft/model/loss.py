@@ -11,7 +11,13 @@ from typing import Literal
 
 from msgspec import Struct
 
-Level = Literal["meaning", "form"]
+Level = Literal["content", "meaning", "form"]
+"""How much a loss matters, the most important level first.
+
+- `content`: a part of the conversation is gone.
+- `meaning`: the model or the user could notice.
+- `form`: spelling, null or absent, a default, client metadata, display settings.
+"""
 LossKind = Literal["dropped", "changed", "added", "moved"]
 
 
@@ -28,10 +34,7 @@ class Loss(Struct, frozen=True, gc=False):
     """One thing that a translation dropped, changed, added or moved.
 
     `path` is the position in the caller's body (`messages[2].content[0]`). `detail` is the value or
-    name concerned, or `old -> new` if the new value is known. `level` is `meaning` if the answer
-    may be different. It is `form` if a value is only written differently (null or absent, string or
-    list, an added default), or is dropped without an effect on the answer (a cache breakpoint, an
-    id).
+    name concerned, or `old -> new` if the new value is known. `level` is explained at `Level`.
     """
 
     code: str
@@ -81,19 +84,27 @@ def loss_json(loss: Loss) -> dict[str, str]:
     }
 
 
+_RANKS: dict[Level, int] = {"content": 0, "meaning": 1, "form": 2}
+
+
+def by_importance(losses: Iterable[Loss]) -> list[Loss]:
+    """The losses with the most important level first; within a level the order stays."""
+    return sorted(losses, key=lambda loss: _RANKS[loss.level])
+
+
 SHOWN_PATHS = 3
 """How many paths of a group a line names; the rest are only counted."""
 
 
 def loss_lines(losses: Iterable[Loss]) -> list[str]:
-    """The losses as readable lines: equal losses are one line, and those of meaning come first.
+    """The losses as readable lines: equal losses are one line, and the most important come first.
 
     A long session repeats the same few losses in every message.
     """
     groups: dict[tuple[Level, str], list[str]] = {}
     for loss in losses:
         groups.setdefault((loss.level, loss.message), []).append(loss.path)
-    ordered = sorted(groups.items(), key=lambda group: group[0][0] != "meaning")
+    ordered = sorted(groups.items(), key=lambda group: _RANKS[group[0][0]])
     return [_group_line(level, message, paths) for (level, message), paths in ordered]
 
 
@@ -241,7 +252,7 @@ LOSS_CODES: dict[str, LossCode] = {
     ),
     "thinking_summary_dropped": LossCode(
         "dropped",
-        "meaning",
+        "form",
         "the request for a {detail} thinking summary",
         "the target decides what it shows",
     ),
@@ -485,16 +496,16 @@ LOSS_CODES: dict[str, LossCode] = {
     ),
     # Content blocks
     "block_unsupported": LossCode(
-        "dropped", "meaning", "{detail} block", "the target cannot express it at this position"
+        "dropped", "content", "{detail} block", "the target cannot express it at this position"
     ),
     "block_on_wrong_side": LossCode(
         "dropped",
-        "meaning",
+        "content",
         "{detail} block",
         "tool calls belong in assistant messages, and tool results in user or tool messages",
     ),
     "vendor_block_dropped": LossCode(
-        "dropped", "meaning", "{detail} block", "only its own protocol has it"
+        "dropped", "content", "{detail} block", "only its own protocol has it"
     ),
     "vendor_block_as_text": LossCode(
         "changed", "meaning", "{detail} block, now its text", "only its own protocol has it"
@@ -543,10 +554,10 @@ LOSS_CODES: dict[str, LossCode] = {
         "dropped", "form", "cache breakpoint", "the target has no breakpoint at this position"
     ),
     "media_in_assistant": LossCode(
-        "dropped", "meaning", "{detail} block", "the target's assistant messages hold text only"
+        "dropped", "content", "{detail} block", "the target's assistant messages hold text only"
     ),
     "media_type_unsupported": LossCode(
-        "dropped", "meaning", "{detail} block", "the target does not accept this media type"
+        "dropped", "content", "{detail} block", "the target does not accept this media type"
     ),
     "media_type_changed": LossCode(
         "changed", "form", "media type {detail}", "the target spells it differently"
@@ -571,21 +582,21 @@ LOSS_CODES: dict[str, LossCode] = {
     ),
     "file_id_of_another_vendor": LossCode(
         "dropped",
-        "meaning",
+        "content",
         "{detail} block",
         "a file id is only valid for the vendor that stored the file",
     ),
     "file_id_unsupported": LossCode(
         "dropped",
-        "meaning",
+        "content",
         "{detail} block",
         "the target does not accept a file id at this position",
     ),
     "url_unsupported": LossCode(
-        "dropped", "meaning", "{detail} block", "the target does not fetch this URL"
+        "dropped", "content", "{detail} block", "the target does not fetch this URL"
     ),
     "audio_unsupported": LossCode(
-        "dropped", "meaning", "{detail} block", "the target has no audio"
+        "dropped", "content", "{detail} block", "the target has no audio"
     ),
     # Answers
     "stop_reason_changed": LossCode(

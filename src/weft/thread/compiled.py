@@ -40,6 +40,7 @@ from weft.model import (
     Text,
     Thinking,
     Tool,
+    by_importance,
     display_text,
     make_loss,
     speaker,
@@ -148,7 +149,7 @@ def write_params(
     if model is None:
         body.pop("model", None)
     vendor_params = VendorParams(body)
-    vendor_params.losses = (*earlier_losses, *request_body.losses, *rounded)
+    vendor_params.losses = tuple(by_importance([*earlier_losses, *request_body.losses, *rounded]))
     vendor_params.recipe = recipe
     vendor_params.written = frozenset(vendor_params)
     return vendor_params
