@@ -1285,8 +1285,15 @@ def test_a_summary_without_a_session_starts_a_thread(gateway):
 @pytest.mark.parametrize(
     ("aside", "names"),
     [
-        (request("x", system="You are a title generator."), ("s.2", "s")),
-        (request("Generate a title for this conversation:"), ("s.2", "s")),
+        (
+            request(
+                "Generate a title for this conversation:\n",
+                system="You are a title generator. You output ONLY a thread title. Nothing else.",
+            ),
+            ("s.2", "s"),
+        ),  # opencode
+        (request("x", system="You are a title generator."), ("s", "s.2")),  # a person's program
+        (request("Generate a title for this conversation:"), ("s", "s.2")),  # a person
         (request("Find the title of this book.", tools=(Tool("t"),)), ("s", "s.2")),
         (request("hello"), ("s", "s.2")),
     ],
@@ -1528,11 +1535,13 @@ def test_callers_with_keys_do_not_reach_imported_sessions(store):
 def side(kind, text="hello"):
     """A side question of Claude Code: no tools, and the prompt in the system text."""
     prompts = {
-        "title": 'You name sessions.\n\nReturn JSON with a single "title" field.',
-        "topic": "Analyze if this message starts a new topic. Format: isNewTopic, title.",
+        "title": "You are naming a coding session so the user can pick it out of a long list of "
+        "sessions. Lead with the most specific thing.",
+        "topic": "Analyze if this message indicates a new conversation topic. If it does, extract "
+        "a 2-3 word title that captures the new topic. Format: isNewTopic, title.",
     }
     lead = (Message("system", (Text("You are an agent."), Text(prompts[kind]))),)
-    return Request("m", (*lead, Message("user", (Text(f"<session>{text}</session>"),))))
+    return Request("m", (*lead, Message("user", (Text(f"<session>\n{text}\n</session>"),))))
 
 
 def families(store):
@@ -1592,7 +1601,9 @@ def test_a_name_chosen_by_the_user_is_not_replaced(store, gateway):
 
 
 def test_an_account_check_is_a_child(store, gateway):
-    check = Request("m", dialogue("quota"), params=Params(max_tokens=1))
+    user = {"user_id": "user_0_account__session_01234567-89ab-cdef-0123-456789abcdef"}
+    params = Params(max_tokens=1, metadata=user)
+    check = Request("m", dialogue("quota"), params=params)
     gateway.turn(check, "q", hint="claude-1")
     assert gateway.turn(request("a"), "b", hint="claude-1").thread == "claude-1"
     assert families(store) == {"claude-1.2": ("claude-1", "check", None)}
@@ -1708,15 +1719,15 @@ def test_a_session_linked_before_its_first_message_starts_in_that_thread(store):
     thread.setup()
     weft.thread.link_session(store, "my chat", "s", scope)
     assert Gateway(store).turn(request("a"), "b", hint="s").thread != "my chat"  # another caller's
-    title = request("Write a title", system='JSON with a single "title" field')
-    side = gateway.turn(title, "t", hint="s")
-    assert side.thread != "my chat"
+    title = side("title", "a")
+    aside = gateway.turn(title, "t", hint="s")
+    assert aside.thread != "my chat"
     first = gateway.turn(request("a", system="S"), "b", hint="s")
     second = Gateway(store, scope).turn(request("a", "b", "c", system="S"), "d", hint="s")
     assert {(each.thread, each.branch) for each in (first, second)} == {("my chat", "main")}
     assert texts(store, second) == ["S", "a", "b", "c", "d"]
     assert store.read_thread("my chat").scope == scope
-    assert store.read_thread(side.thread).parent == "my chat"
+    assert store.read_thread(aside.thread).parent == "my chat"
 
 
 def test_a_session_file_written_for_a_caller_continues_that_callers_thread(store):

@@ -140,11 +140,11 @@ def test_a_full_gateway_refuses_in_the_clients_protocol_and_stays_healthy(small)
 @pytest.mark.parametrize("body", [BODY, STREAMED], ids=["whole", "stream"])
 def test_a_client_that_does_not_read_does_not_keep_its_slot(small, body):
     """Its answer is larger than all buffers on the way."""
-    body = body.replace(b"mid-body", b"large-64")
+    body = body.replace(b"mid-body", b"large-24")
     head = b"POST /v1/messages HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: %d\r\n\r\n"
 
     def is_about_it(line):
-        return str(line.get("model")).endswith("large-64")
+        return str(line.get("model")).endswith("large-24")
 
     before = len(small.await_lines(0, is_about_it))
     with plug(small, head % len(body) + body):

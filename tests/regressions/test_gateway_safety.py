@@ -1,9 +1,12 @@
 """What an upstream or a client does to one caller never reaches another."""
 
+import shutil
 import socket
+import subprocess
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import orjson
 import pytest
@@ -183,3 +186,173 @@ def request_of(protocol: str, text: str, stream: bool) -> dict:
     if protocol == "openai-responses":
         return {"model": "m", "input": text, "stream": stream}
     return {"model": "m", "max_tokens": 9, "messages": messages, "stream": stream}
+
+
+@pytest.mark.parametrize("head", ["content-encoding: snappy", "999"])
+def test_an_answer_in_an_unknown_form_is_an_error(tmp_path, head):
+    def answer(connection: socket.socket, _: bytes) -> None:
+        if head == "999":
+            connection.sendall(http(chat_body("GOOD"), "999 Weird"))
+        else:
+            connection.sendall(http(chat_body("GOOD"), headers=head + "\r\n"))
+
+    with RawUpstream(answer) as upstream:
+        flags = ["--upstream", f"x=openai-chat:{upstream.url}"]
+        with weft_serve(tmp_path, *flags) as gateway:
+            status, _, body = ask(gateway, "hello")
+    assert status == 502
+    assert b"answered with an unknown" in body
+
+
+def raw_request(gateway, data: bytes) -> bytes:
+    host, port = gateway.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), 60) as connection:
+        connection.sendall(data)
+        answered = b""
+        with suppress(OSError):
+            while piece := connection.recv(65536):
+                answered += piece
+        return answered
+
+
+@pytest.fixture(scope="module")
+def offline(tmp_path_factory):
+    with weft_serve(tmp_path_factory.mktemp("offline")) as running:
+        yield running
+
+
+CHUNKED = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    b"transfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        b"-1\r\nabc\r\n",
+        b"FFFFFFFFFFFFFFFFF\r\nabc\r\n",  # more than 64 bits
+        b"5;" + b"e" * 300_000 + b"\r\nabcde\r\n0\r\n\r\n",
+        b"zz\r\nabc\r\n",
+        b"3\r\nabcdef\r\n0\r\n\r\n",  # no line break after the chunk
+    ],
+)
+def test_a_badly_framed_body_is_the_clients_error(offline, chunks):
+    answered = raw_request(offline, CHUNKED + chunks)
+    assert answered.startswith(b"HTTP/1.1 400 "), answered[:200]
+
+
+@pytest.mark.parametrize("host", [b"", b"host:\r\n", b"host: \r\n"])
+def test_a_request_without_a_host_is_refused(offline, host):
+    body = orjson.dumps({"model": "weft-offline", "messages": [{"role": "user", "content": "x"}]})
+    head = b"POST /v1/chat/completions HTTP/1.1\r\n" + host + b"connection: close\r\n"
+    answered = raw_request(offline, head + b"content-length: %d\r\n\r\n" % len(body) + body)
+    assert answered.startswith(b"HTTP/1.1 400 "), answered[:200]
+
+
+PAGE = "weft.example.com"
+
+
+def render(gateway, **headers: str) -> bytes:
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    body = b'{"text":"x"}'
+    head = f"POST /api/render HTTP/1.1\r\n{lines}content-type: application/json\r\n"
+    head += f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    return raw_request(gateway, head.encode() + body)[9:12]
+
+
+@pytest.fixture(scope="module")
+def proxied(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("proxied")
+    (folder / "weft.toml").write_text(f'trusted_hosts = ["{PAGE}", "other.example.com:8443"]\n')
+    with weft_serve(folder, "--config", "weft.toml") as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("127.0.0.1:8787", f"https://{PAGE}", b"200"),  # nginx replaces `Host` by default
+        (PAGE, f"https://{PAGE}", b"200"),  # `proxy_set_header Host $host`
+        (PAGE, f"https://{PAGE.upper()}", b"200"),
+        ("127.0.0.1:8787", "https://other.example.com:8443", b"200"),
+        ("127.0.0.1:8787", "https://other.example.com", b"403"),  # another port, another site
+        ("127.0.0.1:8787", f"https://{PAGE}:444", b"403"),
+        ("127.0.0.1:8787", "https://evil.example.com", b"403"),  # a foreign page (CSRF)
+        ("127.0.0.1:8787", f"https://{PAGE}.evil.com", b"403"),
+        ("127.0.0.1:8787", f"https://evil{PAGE}", b"403"),
+        ("127.0.0.1:8787", f"file://{PAGE}", b"403"),
+        ("127.0.0.1:8787", "null", b"403"),
+        ("evil.example.com", "https://evil.example.com", b"403"),  # DNS rebinding
+        ("evil.example.com", None, b"403"),
+        (PAGE, None, b"200"),
+    ],
+)
+def test_the_page_works_behind_a_reverse_proxy_and_no_other_does(proxied, host, origin, status):
+    headers = {"host": host} if origin is None else {"host": host, "origin": origin}
+    assert render(proxied, **headers) == status
+    # Anybody can send this header, so it changes nothing.
+    assert render(proxied, **headers, x_forwarded_host=PAGE) == status
+    assert render(proxied, **headers, x_forwarded_host="evil.example.com") == status
+
+
+def test_without_the_setting_no_other_host_is_trusted(offline):
+    rewritten = {"host": "127.0.0.1:8787", "x_forwarded_host": PAGE}
+    assert render(offline, **rewritten, origin=f"https://{PAGE}") == b"403"
+    assert render(offline, host=PAGE, origin=f"https://{PAGE}") == b"403"
+
+
+def test_the_page_works_behind_nginx(tmp_path, proxied):
+    nginx = shutil.which("nginx")
+    if nginx is None:
+        pytest.skip("nginx is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    guide = Path(__file__).parents[2] / "docs/guide/reverse-proxy.md"
+    text = guide.read_text().partition("```nginx")[2].partition("```")[0]
+    location = text[text.index("location /") : text.index("}\n}") + 1]
+    location = location.replace("http://127.0.0.1:8787", proxied.url)
+    mapping = text[text.index("map ") :]
+    config = tmp_path / "nginx.conf"
+    config.write_text(
+        f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/error.log;\n"
+        "events {}\n"
+        "http {\n"
+        f"  access_log off; client_body_temp_path {tmp_path}/body; proxy_temp_path {tmp_path}/p;\n"
+        f"  fastcgi_temp_path {tmp_path}/f; uwsgi_temp_path {tmp_path}/u;\n"
+        f"  scgi_temp_path {tmp_path}/s;\n"
+        f"  server {{ listen 127.0.0.1:{port}; server_name {PAGE};\n"
+        f"    location /default/ {{ proxy_pass {proxied.url}/; }}\n"
+        f"    {location} }}\n"
+        f"  {mapping}\n"
+        "}\n"
+    )
+    process = subprocess.Popen([nginx, "-c", str(config), "-e", str(tmp_path / "error.log")])
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+        class Proxy:
+            url = f"http://127.0.0.1:{port}"
+
+        assert render(Proxy, host=PAGE, origin=f"https://{PAGE}") == b"200"
+        ws = {"upgrade": "websocket", "connection": "Upgrade", "sec-websocket-version": "13"}
+        head = "".join(f"{name}: {value}\r\n" for name, value in ws.items())
+        head += f"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nhost: {PAGE}\r\n"
+        head += f"origin: https://{PAGE}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", port), 60) as page_socket:
+            page_socket.sendall(b"GET /ws HTTP/1.1\r\n" + head.encode())
+            assert page_socket.recv(100).startswith(b"HTTP/1.1 101 ")
+        assert render(Proxy, host=PAGE, origin="https://evil.example.com") == b"403"
+        assert b"x-request-id" in raw_request(
+            Proxy, f"GET / HTTP/1.1\r\nhost: {PAGE}\r\nconnection: close\r\n\r\n".encode()
+        )
+    finally:
+        process.terminate()
+        process.wait(60)

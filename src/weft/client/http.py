@@ -262,7 +262,7 @@ class CallLimits(Struct, frozen=True, kw_only=True):
     first_byte: float = 600.0
     idle: float = 300.0
     total: float = 3600.0
-    answer_bytes: int = 256 * 1024 * 1024
+    answer_bytes: int = 32 * 1024 * 1024
     connections: int = 4096
 
 

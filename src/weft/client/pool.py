@@ -31,6 +31,12 @@ BAD_GATEWAY = 502
 UNAVAILABLE = 503
 GATEWAY_TIMEOUT = 504
 
+YIELD_BYTES = 1024 * 1024
+"""After how many bytes a reader lets other requests run."""
+
+ENCODINGS = frozenset({"", "identity", "gzip", "deflate", "br", "zstd"})
+"""The content codings that aiohttp decodes; it passes others on as they are."""
+
 REASONS: dict[type[Exception], str] = {
     aiohttp.ServerDisconnectedError: "it closed the connection",
     aiohttp.ClientPayloadError: "its body is incomplete or badly framed",
@@ -66,6 +72,7 @@ class HttpReply:
         self._byte_deadline: float | None = started + limits.first_byte
         self._total_deadline = started + limits.total
         self._size = 0
+        self._size_at_yield = 0
         self._slots: asyncio.Semaphore | None = slots
         self._current_wait: asyncio.Timeout | None = None
         self._connection_lost = _connection_lost(response)
@@ -92,6 +99,11 @@ class HttpReply:
             self._error_body.append(data)
 
     async def _read(self, timeout: float | None) -> bytes | None:
+        if self._size - self._size_at_yield > YIELD_BYTES:
+            # Bytes that have already arrived, or come out of a small compressed body, are read
+            # without waiting. Other requests get their turn in between.
+            self._size_at_yield = self._size
+            await asyncio.sleep(0)
         content, return_at = self._response.content, None
         try:
             while True:
@@ -282,6 +294,12 @@ class Pool:
         except BaseException:  # a cancelled call must free its connection, too
             slots.release()
             raise
+        encoding = response.headers.get("content-encoding", "").strip().lower()
+        if encoding not in ENCODINGS or not 100 <= response.status <= 599:
+            slots.release()
+            response.close()
+            member = "status" if encoding in ENCODINGS else "content-encoding"
+            raise UpstreamFailed(f"upstream {provider.name!r} answered with an unknown {member}")
         secrets = read_secrets(headers, secret_parameters(provider.query))
         return HttpReply(provider, response, self.limits, started, slots, secrets)
 

@@ -222,6 +222,10 @@ def make_provider(
     The arguments are the settings of `[[upstream]]` in `weft.toml`. `place` is the setting that
     the URL comes from, for the text of the error.
     """
+    if "/" in name:
+        raise ConfigError(
+            f"upstream {name!r}: a name has no `/`, because UPSTREAM/MODEL addresses its models"
+        )
     if protocol not in CODECS:
         choices = f"unknown protocol {protocol!r}; use one of {', '.join(CODECS)}"
         wrong = WrongSetting("protocol", f"is not known: {choices}")

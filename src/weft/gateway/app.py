@@ -84,7 +84,7 @@ def build(state: State) -> ASGIApp:
             with suppress(ClientLeft):
                 await serve_request(scope, timed_receive, timed_send)
         elif scope["type"] == "websocket":
-            if not await serve_long_lived(scope, receive, send):
+            if not await _serve_long_lived(state.gate, dispatch, scope, receive, send):
                 await send({"type": "websocket.close", "code": GOING_AWAY})
         else:
             await control_plane(scope, receive, send)
@@ -92,11 +92,15 @@ def build(state: State) -> ASGIApp:
     async def serve_request(scope: Scope, receive: Receive, send: Send) -> None:
         inbound = Inbound(scope, receive)
         path = full_path(inbound.path)
+        if inbound.is_http_1_1 and not inbound.headers.get("host", "").strip():
+            # https://www.rfc-editor.org/rfc/rfc9112#section-3.2
+            await _refuse(Refused("the Host header is missing"), Outbound(send))
+            return
         if path in ALWAYS_SERVED:  # even when the gateway is full
             await dispatch(scope, receive, send)
             return
         if path == EVENTS:
-            await serve_long_lived(scope, receive, send)
+            await _serve_long_lived(state.gate, dispatch, scope, receive, send)
             return
         client = find_client(inbound.headers, state.settings)
         key = None if client is None else client.name
@@ -106,17 +110,6 @@ def build(state: State) -> ASGIApp:
         except NoSlot as error:
             state.metrics.add_refused(key, error.status)
             await _refuse_for_now(error, inbound, Outbound(send))
-
-    async def serve_long_lived(scope: Scope, receive: Receive, send: Send) -> bool:
-        """Serve a connection that may stay open for days; false if a shutdown cut it off."""
-        try:
-            with state.gate.long_lived():
-                await dispatch(scope, receive, send)
-        except asyncio.CancelledError:
-            if not state.gate.stopping:
-                raise
-            return False
-        return True
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         inbound, outbound = Inbound(scope, receive), Outbound(as_http_send(scope, send))
@@ -134,6 +127,20 @@ def build(state: State) -> ASGIApp:
         await control_plane(scope, receive, send)
 
     return application
+
+
+async def _serve_long_lived(
+    gate: Gate, app: ASGIApp, scope: Scope, receive: Receive, send: Send
+) -> bool:
+    """Serve a connection that may stay open for days; false if a shutdown cut it off."""
+    try:
+        with gate.long_lived():
+            await app(scope, receive, send)
+    except asyncio.CancelledError:
+        if not gate.stopping:
+            raise
+        return False
+    return True
 
 
 async def _refuse_for_now(error: Refused, inbound: Inbound, outbound: Outbound) -> None:

@@ -53,6 +53,7 @@ class Inbound:
         self.query: str = scope.get("query_string", b"").decode("latin-1")
         self.headers: Mapping[str, str] = read_headers(scope)
         self.request_id: str = scope.get(REQUEST_ID, "")
+        self.is_http_1_1: bool = scope.get("http_version") == "1.1"
         self._receive = receive
 
     async def read(self, limit: int) -> bytes:
@@ -62,7 +63,7 @@ class Inbound:
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                raise ClientLeft
+                raise BodyCutOff
             piece: bytes = message.get("body", b"")
             size += len(piece)
             if size > limit:
@@ -195,6 +196,15 @@ def as_http_send(scope: Scope, send: Send) -> Send:
 
 class ClientLeft(Exception):
     """The client has disconnected, so nothing can be sent to it."""
+
+
+class BodyCutOff(ClientLeft):
+    """The body of a request is not complete: the client has disconnected, or framed it wrongly.
+
+    The server does not tell which, so an error is sent in case that the client is still there.
+    """
+
+    refusal = Refused("the body of the request is incomplete or badly framed")
 
 
 def read_headers(scope: Scope) -> dict[str, str]:

@@ -100,17 +100,32 @@ def _scope_digits(scope: str) -> str:
 
 
 def refuse_foreign_pages(headers: Mapping[str, str], settings: Settings) -> None:
-    """Raises `Refused` for a request that a foreign web page made a browser send."""
+    """Raises `Refused` for a request that a foreign web page made a browser send.
+
+    A page may call the host that it came from, and a page of a trusted host any: a reverse proxy
+    may have replaced `Host`. `X-Forwarded-Host` is not read, because anybody can send it.
+    """
     host = headers.get("host", "")
     origin = headers.get("origin")
     if host and not is_host(host):
         raise Refused("the Host header is malformed")
-    if origin is not None and origin.partition("://")[2] != host:
+    if origin is not None and not _is_own_page(origin, host, settings):
         raise Refused(
-            f"web pages of {origin!r} may not call this server", status=403, type="permission_error"
+            f"web pages of {origin!r} may not call this server; behind a reverse proxy, add the "
+            "page's host to `trusted_hosts`",
+            status=403,
+            type="permission_error",
         )
-    if settings.loopback and not settings.keys and host and not is_loopback(_hostname(host)):
+    is_known = is_loopback(_hostname(host)) or host.lower() in settings.trusted_hosts
+    if settings.loopback and not settings.keys and host and not is_known:
         raise Refused(f"{host!r} is not this machine", status=403, type="permission_error")
+
+
+def _is_own_page(origin: str, host: str, settings: Settings) -> bool:
+    scheme, _, origin_host = origin.partition("://")
+    if origin_host == host:
+        return True
+    return scheme in ("http", "https") and origin_host.lower() in settings.trusted_hosts
 
 
 def is_host(text: str) -> bool:

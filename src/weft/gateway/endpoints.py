@@ -22,7 +22,7 @@ from weft.model import ApiError, JsonObject, Request
 from weft.printable import clean_text
 from weft.tokens import counter_for_model
 
-from .asgi import ClientLeft, Inbound, Outbound, parse_body
+from .asgi import BodyCutOff, ClientLeft, Inbound, Outbound, parse_body
 from .auth import Caller, admit, upstream_credentials
 from .errors import failure, internal_failure, refusal
 from .exchange import answer_request, read_request
@@ -111,6 +111,8 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
             check_count(answer, member, route.provider.name)
         content_type = reply.headers.get("content-type", "application/json")
         await outbound.send(reply.status, answer, [("content-type", content_type)])
+    except BodyCutOff as error:
+        await send_refusal(codec, outbound, error.refusal)
     except ClientLeft:
         return
     except Refused as error:

@@ -77,7 +77,7 @@ from weft.model import (
 )
 from weft.thread import has_sealed_summaries, open as open_thread, with_portable_summaries
 
-from .asgi import ClientLeft, Inbound, Outbound, parse_body
+from .asgi import BodyCutOff, ClientLeft, Inbound, Outbound, parse_body
 from .auth import Caller, admit, has_credentials, name_in_scope
 from .bodies import ParsedBody, body_key, parse_reusing
 from .codex_compaction import (
@@ -284,6 +284,9 @@ async def answer_request(
     """Answer one request; every failure is reported in the client's protocol."""
     try:
         await _handle(state, codec, inbound, outbound, log)
+    except BodyCutOff as error:
+        log.outcome = "client_left"
+        await _send_final_error(codec, refusal(error.refusal), outbound, log)
     except ClientLeft:
         log.outcome = "client_left"
     except Refused as error:

@@ -18,38 +18,90 @@ A child may come before its parent. It joins the family when the main thread is 
 """
 
 import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import takewhile
+from pathlib import Path
 from typing import Any, Literal, cast
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from weft import exact_json
-from weft.model import Request, Text, is_system
+from weft.model import Message, Request, Text, is_system
 from weft.store import Store, ThreadRecord
 from weft.thread import PREFIXES, child_key, find_session, safe_name
 
 from .codex_compaction import QUESTION
 
-TITLE_PROMPT_LENGTH = 200
-"""A request for a title says so in the first characters of a text: this many are searched."""
 TITLE_LENGTH = 120
 RETRY_DIGITS = 4
 """A retry count with more digits is not an SDK's; it counts as one retry."""
 
 SideKind = Literal["title", "topic", "check"]
 
-SUMMARY_QUESTIONS = (
-    "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",  # Claude Code
-    "Your task is to create a detailed summary of the conversation so far",  # Claude Code before 2
-    "You are performing a CONTEXT CHECKPOINT COMPACTION.",  # Codex
-    "Provide a detailed prompt for continuing our conversation above.",  # opencode
-    QUESTION,  # Weft, for Codex
-)
-"""First words of the requests in which clients ask for a summary."""
+QuestionKind = Literal["title", "topic", "check", "summary"]
 
-_TITLE = re.compile(r"\b(?:generate|write|create)\b.*\btitle\b|\btitle generator\b", re.I)
-_TITLE_FIELD = 'JSON with a single "title" field'
+
+class ClientQuestion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A row of `side_questions.toml`, which explains the fields."""
+
+    client: str
+    seen: tuple[str, ...]
+    kind: QuestionKind
+    system: str | None = None
+    first: str | None = None
+    last: str | None = None
+    last_is: str | None = None
+    alone: bool = False
+    max_tokens: int | None = None
+    session: bool = False
+
+    def matches(self, request: Request) -> bool:
+        """Whether the request is this question."""
+        if self.kind != "summary" and request.tools:
+            return False
+        if self.max_tokens not in (None, request.params.max_tokens):
+            return False
+        dialogue = [message for message in request.messages if not is_system(message)]
+        if not dialogue or (self.alone and len(dialogue) > 1):
+            return False
+        if self.session and _read_user_session(request) is None:
+            return False
+        if self.system is not None:
+            leading = takewhile(is_system, request.messages)
+            if not any(text.startswith(self.system) for m in leading for text in _texts(m)):
+                return False
+        first, last = _texts(dialogue[0]), _texts(dialogue[-1])
+        if self.first is not None and not (first and first[0].startswith(self.first)):
+            return False
+        if self.last is None and self.last_is is None:
+            return True
+        if dialogue[-1].role != "user":
+            return False
+        if self.last_is is not None:
+            return last == [self.last_is]
+        return any(text.lstrip().startswith(self.last or "") for text in last)
+
+
+def _texts(message: Message) -> list[str]:
+    return [block.text for block in message.blocks if isinstance(block, Text)]
+
+
+class _Questions(Struct, frozen=True, forbid_unknown_fields=True):
+    question: tuple[ClientQuestion, ...]
+
+
+OWN_SUMMARY = ClientQuestion(client="Weft, for Codex", seen=(), kind="summary", last=QUESTION)
+
+
+@cache
+def client_questions() -> tuple[ClientQuestion, ...]:
+    """The rows of `side_questions.toml`."""
+    data = Path(__file__).with_name("side_questions.toml").read_text("utf-8")
+    return convert(tomllib.loads(data), _Questions).question
+
+
 _SESSION = re.compile(r"session_([0-9a-f-]{8,})")
 
 
@@ -101,21 +153,14 @@ def read_side_kind(request: Request) -> SideKind | None:
       same session.
     - `topic`: whether the person's message starts a new topic, and a title for it.
     - `check`: whether the account may use the model.
+
+    A question is recognised by the exact texts that a client sends (`side_questions.toml`), never
+    by the words of a person.
     """
-    if request.tools:
-        return None
-    system = list(takewhile(is_system, request.messages))
-    dialogue = [message for message in request.messages if not is_system(message)]
-    if any("isNewTopic" in message.text for message in system):
-        return "topic"
-    if any(_TITLE_FIELD in message.text for message in system):
-        return "title"
-    texts = [b.text for m in system for b in m.blocks if isinstance(b, Text)]
-    texts += [message.text for message in dialogue[:2]]
-    if any(_TITLE.search(text[:TITLE_PROMPT_LENGTH]) for text in texts):
-        return "title"
-    is_check = len(dialogue) == 1 and dialogue[0].text == "quota"
-    return "check" if is_check and request.params.max_tokens == 1 else None
+    for question in client_questions():
+        if question.kind != "summary" and question.matches(request):
+            return question.kind
+    return None
 
 
 def read_title_answer(text: str) -> str | None:
@@ -143,11 +188,8 @@ def is_side_question(request: Request) -> bool:
 
 def is_summary_request(request: Request) -> bool:
     """Whether a client asks for a summary of its conversation, to compact it."""
-    last = next((m for m in reversed(request.messages) if not is_system(m)), None)
-    if last is None or last.role != "user":
-        return False
-    texts = [block.text.lstrip() for block in last.blocks if isinstance(block, Text)]
-    return any(text.startswith(SUMMARY_QUESTIONS) for text in texts)
+    questions = (each for each in client_questions() if each.kind == "summary")
+    return any(each.matches(request) for each in (*questions, OWN_SUMMARY))
 
 
 def _header_reader(name: str) -> Callable[[Mapping[str, str], Request], str | None]:

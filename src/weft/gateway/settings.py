@@ -99,7 +99,7 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     total_seconds: Seconds = 3600.0
     acquire_seconds: Seconds = 10.0
     upstream_connections: Count = 4096
-    answer_bytes: Count = 256 * 1024 * 1024
+    answer_bytes: Count = 32 * 1024 * 1024
     connections: Count = 10_000
     requests: Count = 4096
     requests_per_key: Count | None = None
@@ -172,6 +172,7 @@ client that joins its blocks. Without it, two conversations of different people 
 """
 
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
+_TRUSTED_HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HASH_SCOPE = re.compile(rf"[0-9a-f]{{{SCOPE_LENGTH}}}")
 
@@ -208,6 +209,7 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     store: str | None = None
     record: bool | None = None
     record_unstored: bool = True
+    trusted_hosts: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     key: tuple[KeyTable, ...] = ()
     max_body: Count | None = None
@@ -235,7 +237,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """The settings of a gateway. `keys` holds hashes; the keys themselves are never stored.
 
     `record_unstored` says whether answers are recorded that the client asked the vendor not to
-    store (`store: false` of Responses). `named_keys` are those of `keys` that have a name, by hash.
+    store (`store: false` of Responses). `trusted_hosts` are the names under which a reverse proxy
+    serves the page. `named_keys` are those of `keys` that have a name, by hash.
 
     `sample` says whether an empty store gets the sample thread; a store that the user named never
     gets it. `offer_import` says whether `weft serve` may ask to import the sessions of clients.
@@ -252,6 +255,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     store: str = DEFAULT_STORE
     record: bool = True
     record_unstored: bool = True
+    trusted_hosts: frozenset[str] = frozenset()
     keys: frozenset[str] = frozenset()
     named_keys: Mapping[str, ClientKey] = field(default_factory=dict[str, ClientKey])
     providers: tuple[Provider, ...] = ()
@@ -329,6 +333,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         sample=flags.sample and store is None,
         record=_first(flags.record, file.record, None, True),
         record_unstored=file.record_unstored,
+        trusted_hosts=frozenset(map(_read_trusted_host, file.trusted_hosts)),
         keys=keys | named_keys.keys(),
         named_keys=named_keys,
         providers=_pass_through(
@@ -515,6 +520,17 @@ def _read_host(text: str) -> str:
     """The host in lower case, without the brackets that URLs put around IPv6 addresses."""
     host = text.strip().lower()
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def _read_trusted_host(text: str) -> str:
+    """A host with an optional port, as a browser writes it into `Origin`."""
+    host = text.strip().lower()
+    if _TRUSTED_HOST.fullmatch(host) is None:
+        raise ConfigError(
+            f"trusted_hosts: {text!r} is not a host name with an optional port, such as "
+            "agents.example.com or agents.example.com:8443"
+        )
+    return host.removesuffix(":443").removesuffix(":80")
 
 
 def _read_port(value: int | str) -> int:
