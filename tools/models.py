@@ -198,7 +198,7 @@ def make_data(limits: dict[str, Any], date: str) -> tuple[dict[str, Any], list[l
         if LEFT_OUT.fullmatch(provider.id):
             continue
         known = limits["models"].get(provider.id, {})
-        names = _names(provider, {*known, *everywhere})
+        names = _names(provider, known, everywhere)
         rows: list[dict[str, Any]] = []
         for model in provider.models:
             price = _price(model, date)
@@ -241,16 +241,25 @@ def _names_everywhere(known: dict[str, dict[str, Any]]) -> set[str]:
     return {name for name in names if "/" not in name}
 
 
-def _names(provider: Provider, known: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The exact names of each model (by its id), and which suffixes each name takes."""
+def _names(
+    provider: Provider, known: Iterable[str], everywhere: set[str]
+) -> dict[str, dict[str, str]]:
+    """The exact names of each model (by its id), and which suffixes each name takes.
+
+    A name that only others have must begin like a pattern: `us-gov.anthropic.claude-opus-5` ends
+    like Google's `claude-opus-5`, but is not its name.
+    """
     candidates = {name for model in provider.models for name in _written_names(model.match)}
     candidates |= {model.id.lower() for model in provider.models} | set(known)
     if provider.id == "aws":
         candidates |= set(_bedrock_names(candidates))
     found: dict[str, dict[str, str]] = {}
-    for name in sorted(candidates):
+    for name in sorted(candidates | everywhere):
         model = provider.find_model(name)
         if model is not None:
+            starts = (*_written_names(model.match), *_texts(model.match))
+            if name not in candidates and not name.startswith(starts):
+                continue
             kinds = [
                 kind
                 for kind in SUFFIXES_OF.get(provider.id, "dDl")
@@ -295,6 +304,22 @@ def _written_names(clause: Any) -> Iterator[str]:
             plain = re.sub(r"[-@/](?:20\d\d)?$", "", text.lower())
             if re.search(r"\d", plain) and not re.search(r"-v$", plain):
                 yield plain
+        case _:
+            pass
+
+
+def _texts(clause: Any) -> Iterator[str]:
+    """The texts that names begin with, contain or end with."""
+    match clause:
+        case ClauseOr(or_=clauses) | ClauseAnd(and_=clauses):
+            for inner in clauses:
+                yield from _texts(inner)
+        case (
+            ClauseStartsWith(starts_with=text)
+            | ClauseContains(contains=text)
+            | ClauseEndsWith(ends_with=text)
+        ):
+            yield text.lower()
         case _:
             pass
 
