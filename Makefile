@@ -29,7 +29,7 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 
 torture: $(STAMP)
-	WEFT_TORTURE=1 $(BIN)/pytest -n 0 tests/torture tests/salvage tests/gateway/test_journal.py tests/gateway/test_leaks.py tests/gateway/test_living_sessions.py tests/gateway/test_stateless.py $(ARGS)
+	WEFT_TORTURE=1 $(BIN)/pytest -n 0 tests/torture tests/salvage tests/agent/test_resume.py tests/gateway/test_journal.py tests/gateway/test_leaks.py tests/gateway/test_living_sessions.py tests/gateway/test_stateless.py $(ARGS)
 	WEFT_TORTURE=1 $(BIN)/pytest -n 0 tests/laws tests/codec
 	WEFT_TORTURE=1 $(BIN)/pytest -n 0 --hypothesis-profile=torture tests/laws/test_history_laws.py
 

@@ -39,6 +39,8 @@ class FunctionTool(Struct, frozen=True):
     - `timeout`: seconds after which a call fails; None for the agent's own limit.
     - `ask`: whether a call needs the permission of a person (`Agent(permission=...)`).
     - `server`: the name of the MCP server that has the tool.
+    - `repeatable`: whether a call that was interrupted may run again (`Agent.resume`), because
+      running it twice has the same effect as once.
     """
 
     definition: Tool
@@ -48,6 +50,7 @@ class FunctionTool(Struct, frozen=True):
     timeout: float | None = None
     ask: bool = False
     server: str | None = None
+    repeatable: bool = False
 
     @property
     def name(self) -> str:
@@ -73,13 +76,15 @@ def tool(
     schema: JsonObject | type | None = None,
     timeout: float | None = None,
     ask: bool = False,
+    repeatable: bool = False,
 ) -> FunctionTool:
     """A function as a tool, with more control than passing the function itself.
 
     `schema` describes the input instead of the signature. With a JSON schema the function gets the
     members as keyword arguments, as the model wrote them. With a class (pydantic model, dataclass,
     `TypedDict`, `msgspec.Struct`) it gets one validated object. With `ask`, a call needs the
-    permission of a person. Raises `ConfigError` if an argument is wrong.
+    permission of a person. With `repeatable`, `Agent.resume` runs a call again that was
+    interrupted. Raises `ConfigError` if an argument is wrong.
     """
     if not callable(function):
         raise ConfigError(f"tool: must be a function, not {function!r}")
@@ -103,7 +108,9 @@ def tool(
     else:
         raise ConfigError("tool: schema must be a class, or a JSON schema of type 'object'")
     definition = Tool(own_name, description or summary, parameters)
-    return FunctionTool(definition, function, shape, is_whole_input, timeout, ask)
+    return FunctionTool(
+        definition, function, shape, is_whole_input, timeout, ask, repeatable=repeatable
+    )
 
 
 def is_tool_name(name: object) -> bool:

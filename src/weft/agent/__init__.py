@@ -37,6 +37,7 @@ from .events import (
 )
 from .loop import Agent, AgentAnswer, AgentTool, Answered, Ask, Run, RunState, ToolSource, converse
 from .mcp import McpServer
+from .open_calls import OpenCall
 from .system_messages import DisplayedMessage, display_system_message, skip_note, table_json
 from .tools import (
     AskPermission,
@@ -74,6 +75,7 @@ __all__ = [
     "McpServer",
     "MessageComplete",
     "MessageCounts",
+    "OpenCall",
     "Outcome",
     "Permission",
     "Permissions",

@@ -16,17 +16,20 @@ from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
+    Awaitable,
     Callable,
     Coroutine,
     Generator,
+    Hashable,
     Iterable,
+    Mapping,
     Sequence,
 )
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from contextvars import copy_context
 from functools import partial
-from time import monotonic
+from time import monotonic, time
 from typing import Any, Literal, Protocol, Self, cast
 
 from msgspec import Struct, structs
@@ -68,7 +71,7 @@ from weft.errors import (
     WrongAnswer,
 )
 from weft.function_tools import FunctionTool, read_tools
-from weft.history import STOP_REASON, add_times
+from weft.history import STOP_REASON, add_times, encode_call
 from weft.model import (
     ApiError,
     Checkpoint,
@@ -90,6 +93,7 @@ from weft.model import (
     ToolResult,
     Usage,
     is_system,
+    texts,
 )
 from weft.thread import (
     RECALL_TOKENS,
@@ -127,6 +131,7 @@ from .events import (
     UsageReport,
     readable_losses,
 )
+from .open_calls import INTERRUPTED, NOT_RUN, OpenCall, OpenTurn, find_open_turn
 from .params import (
     ResponseFormat,
     fit_choice,
@@ -146,6 +151,7 @@ from .tools import (
     read_arguments,
     read_permission,
 )
+from .turn import inside_turn, turn
 
 DEFAULT_STEPS = 50
 BAD_GATEWAY = 502
@@ -219,14 +225,25 @@ class Unanswered(Struct, frozen=True):
 class Run(Struct, frozen=True):
     """Run the tools of these calls, in parallel if possible.
 
-    Answered with an `Outcome` for each, in the order of the calls. The driver emits a `ToolEnd`
-    when one ends.
+    Answered with an `Outcome` for each, in the order of the calls. The driver records when a call
+    starts and its result when it ends, beside the commit `answer`, and emits a `ToolEnd`.
+    `numbers` are the positions of the calls in that answer.
     """
 
     calls: tuple[ToolCall, ...]
+    numbers: tuple[int, ...]
+    answer: str
 
 
-RunFlow = Generator[Ask | Run | AskSummary | Emit | Confirm, Any, None]
+class Decide(Struct, frozen=True):
+    """Ask whether a call runs again that had started; answered with a `bool`."""
+
+    call: OpenCall
+
+
+RunFlow = Generator[Ask | Run | AskSummary | Emit | Confirm | Decide, Any, None]
+Repeat = Callable[[OpenCall], bool | Awaitable[bool]]
+"""Decides whether a call that had started when the run was interrupted runs again."""
 
 
 class ToolSource(Protocol):
@@ -453,13 +470,20 @@ class Agent:
         self._handle: Thread | None = None
 
     async def run(
-        self, text: str | None, *, attach: Attachment | Iterable[Attachment] | None = None
+        self,
+        text: str | None,
+        *,
+        attach: Attachment | Iterable[Attachment] | None = None,
+        repeat: Repeat | None = None,
     ) -> AsyncIterator[AgentEvent]:
         """Send a text and yield the events of the run, up to `MessageComplete` or `Failure`.
 
+        Only one run of a branch is active in a process: another one waits until it has ended.
+
         `attach` are paths of files that are sent with the text, as for `Thread.user`.
 
-        With `None` the model is asked again without a new message: a retry. The same text again,
+        With `None` the thread goes on without a new message: calls that were interrupted are
+        finished (`repeat`: see `resume`), and the model is asked again. The same text again,
         after an attempt to answer it failed or was stopped, is a retry too and is not repeated in
         the thread. An answer that fails, or that is stopped while it streams (the task is cancelled
         or the iterator closed), is kept as an attempt: see `Thread.attempts`.
@@ -470,10 +494,10 @@ class Agent:
         if text is not None and not text.strip() and not attached:
             raise ThreadError("the text is empty; pass None to ask the model again")
         state = RunState(self.steps, self._limits, self._price, self._hints)
-        flow = self._flow(text, state, attached)
         answer: Any = None
         reported: set[Loss] = set()
-        async with HttpClient() as http:
+        async with turn(self._turn_key()), HttpClient() as http:
+            flow = self._flow(text, state, attached)
             while (step := await asyncio.to_thread(_advance, flow, answer)) is not None:
                 answer = None
                 match step:
@@ -486,11 +510,11 @@ class Agent:
                             async for retry in new_retries:
                                 yield SystemMessage(RETRY_SUBTYPE, retry.data())
                         answer = await summary
-                    case Confirm():
-                        answer = await self._confirm(step)
+                    case Confirm() | Decide():
+                        answer = await self._ask_person(step, repeat)
                     case Run(calls):
                         outcomes: dict[int, Outcome] = {}
-                        async with aclosing(self._run_tools(calls)) as running:
+                        async with aclosing(self._run_tools(step)) as running:
                             async for index, outcome in running:
                                 outcomes[index] = outcome
                                 id = calls[index].id
@@ -550,16 +574,49 @@ class Agent:
         return run_blocking(lambda: self.asend(text, attach=attach))
 
     def retry(self) -> AgentAnswer:
-        """Ask the model again after a failed or stopped run; the question is not repeated."""
+        """Ask the model again after a failed or stopped run; the question is not repeated.
+
+        If the run ended while its tools ran, this is `resume`.
+        """
         return self.send(None)
+
+    def open_calls(self) -> tuple[OpenCall, ...]:
+        """The calls of the last answer that have no result, because their run was interrupted."""
+        turn = find_open_turn(self._agent_handle())
+        if turn is None:
+            return ()
+        return tuple(self._open_call(turn, number) for number in turn.calls)
+
+    def resume(self, repeat: Repeat | None = None) -> AgentAnswer:
+        """Go on after a run that was killed, cancelled or stopped while its tools ran.
+
+        For each call without a result in the thread (`open_calls`):
+
+        - If it has ended, its stored result is used. It never runs again.
+        - If it never started, it runs now.
+        - If it has started without a result, it may have had an effect. It runs again if its tool
+          is `repeatable`, or if `repeat` returns true for it. Otherwise its result is an error that
+          says that it was interrupted.
+
+        Then the model is asked. Without such calls this is `retry`.
+        """
+        return run_blocking(lambda: self.aresume(repeat))
+
+    async def aresume(self, repeat: Repeat | None = None) -> AgentAnswer:
+        """`resume` for async code and notebooks."""
+        return await self._collect(self.run(None, repeat=repeat))
 
     async def asend(
         self, text: str | None, *, attach: Attachment | Iterable[Attachment] | None = None
     ) -> AgentAnswer:
         """`send` for async code and notebooks: `await agent.asend("...")`."""
+        return await self._collect(self.run(text, attach=attach))
+
+    async def _collect(self, events: AsyncIterator[AgentEvent]) -> AgentAnswer:
+        """The answer of a run."""
         losses: list[Loss] = []
         usage, dollars = Usage(), None
-        async for event in self.run(text, attach=attach):
+        async for event in events:
             match event:
                 case LossReport():
                     losses += event.losses
@@ -641,7 +698,16 @@ class Agent:
         if self._compactor is not None:
             self._compactor.live_request = lambda: build_request().request
         thread_events, compactor = self._thread_events, self._compactor
-        return converse(handle, text, next_request, state, thread_events, compactor, attached)
+        return converse(
+            handle,
+            text,
+            next_request,
+            state,
+            thread_events,
+            compactor,
+            attached,
+            self._open_call,
+        )
 
     def _offered_tools(self) -> tuple[Tool, ...]:
         """The tools of a request: `compact` and `recall`, unless off, and the caller's."""
@@ -664,14 +730,29 @@ class Agent:
             available = ", ".join(names) or "none"
             raise ConfigError(f"tool_choice: no tool {choice.name!r}; the tools are: {available}")
 
-    async def _run_tools(self, calls: Sequence[ToolCall]) -> AsyncGenerator[tuple[int, Outcome]]:
+    def _turn_key(self) -> Hashable:
+        """What runs that must not interleave have in common: store, thread and branch."""
+        store = self.thread.store
+        return store.address or id(store), self.thread.name, self.thread.current
+
+    def _open_call(self, turn: OpenTurn, number: int) -> OpenCall:
+        call = turn.calls[number]
+        tool = self.tools.get(call.name)
+        state = "ended" if number in turn.results else "waiting"
+        if number in turn.started and number not in turn.results:
+            state = "started"
+        is_repeatable = tool is not None and tool.repeatable
+        return OpenCall(call.id, call.name, call.arguments, state, is_repeatable)
+
+    async def _run_tools(self, run: Run) -> AsyncGenerator[tuple[int, Outcome]]:
         """The index and outcome of each call when it ends; a failed call does not stop others."""
         if not self._parallel:
-            for index, call in enumerate(calls):
-                yield index, await self._run_tool(call)
+            for index in range(len(run.calls)):
+                yield index, await self._run_recorded(run, index)
             return
         tasks = {
-            asyncio.ensure_future(self._run_tool(call)): index for index, call in enumerate(calls)
+            asyncio.ensure_future(self._run_recorded(run, index)): index
+            for index in range(len(run.calls))
         }
         pending = set(tasks)
         cancelled = Outcome("the tool was cancelled", is_error=True)
@@ -685,7 +766,25 @@ class Agent:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run_tool(self, call: ToolCall) -> Outcome:
+    async def _run_recorded(self, run: Run, index: int) -> Outcome:
+        """Run one call; its start and its result are stored beside the answer."""
+        call = run.calls[index]
+        answer, number = bytes.fromhex(run.answer), run.numbers[index]
+        thread = self._agent_handle()
+
+        def record(result: ToolResult | None = None) -> None:
+            entry = encode_call(answer, number, time(), result)
+            thread.store.add_attempt(thread.name, entry)
+
+        with inside_turn(self._turn_key()):
+            outcome = await self._run_tool(call, partial(asyncio.to_thread, record))
+        # Shielded: a stop that comes now must not lose a result that exists.
+        await asyncio.shield(asyncio.to_thread(record, outcome.to_result(call)))
+        return outcome
+
+    async def _run_tool(
+        self, call: ToolCall, record_start: Callable[[], Awaitable[None]]
+    ) -> Outcome:
         """Run one call, if its arguments are valid and it is allowed."""
         tool = find_tool(self.tools, call.name)
         if isinstance(tool, Outcome):
@@ -699,6 +798,7 @@ class Agent:
             )
             if not await check_permission(self._permissions, request):
                 return Outcome(DENIED, is_error=True)
+        await record_start()
         return await call_tool(tool, arguments, self._tool_timeout)
 
     def _make_compactor(self, compaction: Compaction | None) -> AutoCompactor | None:
@@ -775,9 +875,16 @@ class Agent:
         with suppress(StoreError):  # the answer may still come
             await asyncio.to_thread(thread.record_attempt, None, error=error, at=ask.head)
 
-    async def _confirm(self, question: Confirm) -> bool:
-        confirm = self._compactor.settings.confirm if self._compactor is not None else None
-        return confirm is None or await confirm(question)
+    async def _ask_person(self, question: Confirm | Decide, repeat: Repeat | None) -> bool:
+        """Whether to compact, or to run an interrupted call again."""
+        if isinstance(question, Confirm):
+            confirm = self._compactor.settings.confirm if self._compactor is not None else None
+            return confirm is None or await confirm(question)
+        call = question.call
+        if call.repeatable or repeat is None:
+            return call.repeatable
+        answer = repeat(call)
+        return bool(await answer if isinstance(answer, Awaitable) else answer)
 
     def _agent_handle(self) -> Thread:
         """A handle on the caller's branch, with checkpoints if compaction is on."""
@@ -885,6 +992,7 @@ def converse(
     thread_events: list[SystemMessage],
     compactor: AutoCompactor | None = None,
     attached: tuple[Media, ...] = (),
+    describe_call: "DescribeCall | None" = None,
 ) -> RunFlow:
     """Commit the user's text, then run turns until the model calls no more tools.
 
@@ -892,6 +1000,10 @@ def converse(
     request. `state` has the limits and hints of the run. `thread_events` collects the thread's
     own events. The `compactor` runs when the window is full, or when the model says so.
     """
+    open_turn = find_open_turn(thread)
+    if open_turn is not None:
+        finish = end_open_turn if text is not None else resume_open_turn
+        yield from finish(thread, open_turn, describe_call, thread_events, compactor)
     if text is None:
         check_unanswered(thread)
     elif not is_retry(thread, text, attached):
@@ -930,7 +1042,7 @@ def converse(
         if not calls:
             yield Emit(MessageComplete(answer.stop.kind if answer.stop else "end"))
             return
-        yield from run_calls(thread, calls, committed.id, thread_events, compactor)
+        yield from run_calls(thread, dict(enumerate(calls)), committed.id, thread_events, compactor)
     reason = f"the limit of {state.steps} steps was reached; ask again to continue"
     yield Emit(Failure(reason, place=STEPS_PLACE))
 
@@ -998,29 +1110,79 @@ def is_too_long(answered: Answered | Unanswered) -> bool:
     )
 
 
-def run_calls(
+DescribeCall = Callable[[OpenTurn, int], OpenCall]
+
+
+def end_open_turn(
     thread: Thread,
-    calls: Sequence[ToolCall],
-    answer: str,
+    turn: OpenTurn,
+    describe_call: DescribeCall | None,  # noqa: ARG001 - the parameters of `resume_open_turn`
+    thread_events: list[SystemMessage],  # noqa: ARG001
+    compactor: AutoCompactor | None,  # noqa: ARG001
+) -> RunFlow:
+    """Commit the results of an interrupted turn without running anything, before a new message."""
+    results = [
+        turn.results.get(number) or unfinished_result(call, started=number in turn.started)
+        for number, call in turn.calls.items()
+    ]
+    for result in results:
+        text = "".join(texts(result.content))
+        yield Emit(ToolEnd(result.call_id, text, bool(result.is_error)))
+    thread.tool_results(results)
+
+
+def resume_open_turn(
+    thread: Thread,
+    turn: OpenTurn,
+    describe_call: DescribeCall | None,
     thread_events: list[SystemMessage],
     compactor: AutoCompactor | None,
 ) -> RunFlow:
+    """Finish an interrupted turn: use stored results, run what is safe, and commit the results."""
+    results = dict(turn.results)
+    for number, call in turn.calls.items():
+        if number in results or number not in turn.started:
+            continue
+        open_call = None if describe_call is None else describe_call(turn, number)
+        if open_call is None or not (yield Decide(open_call)):
+            results[number] = unfinished_result(call, started=True)
+    yield from run_calls(thread, turn.calls, turn.answer, thread_events, compactor, results)
+
+
+def unfinished_result(call: ToolCall, *, started: bool) -> ToolResult:
+    """The result of a call that was interrupted, or that never ran."""
+    text = INTERRUPTED if started else NOT_RUN
+    return Outcome(text, is_error=True).to_result(call)
+
+
+def run_calls(
+    thread: Thread,
+    calls: Mapping[int, ToolCall],
+    answer: str,
+    thread_events: list[SystemMessage],
+    compactor: AutoCompactor | None,
+    known_results: Mapping[int, ToolResult] | None = None,
+) -> RunFlow:
     """Run the calls of one turn and commit their results as the next.
 
-    `answer` is the commit with the calls. Without a `compactor` compaction is off, and `compact`
-    and `recall` are unknown tools. `compact` runs last, after the other tools of the turn.
+    `calls` are by their position in the commit `answer`. Calls with known results do not run.
+    Without a `compactor` compaction is off, and `compact` and `recall` are unknown tools. `compact`
+    runs last, after the other tools of the turn.
     """
     built_in = built_in_tools(compactor)
+    results_by_number = dict(known_results or {})
     outcomes: dict[int, Outcome] = {}  # by the position of the call: two calls may have one id
     reminder: str | None = None
     removed_calls: set[str] = set()
-    user_calls = {n: call for n, call in enumerate(calls) if call.name not in built_in}
+    open_calls = {n: call for n, call in calls.items() if n not in results_by_number}
+    user_calls = {n: call for n, call in open_calls.items() if call.name not in built_in}
     for call in user_calls.values():
         yield Emit(ToolStart(call.id, call.name, read_input(call.arguments)))
     if user_calls:
-        user_outcomes: list[Outcome] = yield Run(tuple(user_calls.values()))
+        run = Run(tuple(user_calls.values()), tuple(user_calls), answer)
+        user_outcomes: list[Outcome] = yield run
         outcomes.update(zip(user_calls, user_outcomes, strict=True))
-    built_in_calls = [(n, call) for n, call in enumerate(calls) if call.name in built_in]
+    built_in_calls = [(n, call) for n, call in open_calls.items() if call.name in built_in]
     compact_last = sorted(built_in_calls, key=lambda item: item[1].name == COMPACT_TOOL.name)
     for number, call in compact_last:
         yield Emit(ToolStart(call.id, call.name, read_input(call.arguments)))
@@ -1036,15 +1198,11 @@ def run_calls(
             outcome = recall(thread, call.arguments, tokens)
         yield Emit(ToolEnd(call.id, outcome.text, outcome.is_error))
         outcomes[number] = outcome
+    results_by_number |= {
+        number: each.to_result(calls[number]) for number, each in outcomes.items()
+    }
     results = [
-        ToolResult(
-            call.id,
-            outcomes[number].blocks,
-            is_error=outcomes[number].is_error or None,
-            name=call.name,
-        )
-        for number, call in enumerate(calls)
-        if call.id not in removed_calls
+        results_by_number[number] for number, call in calls.items() if call.id not in removed_calls
     ]
     if not is_on_branch(thread, answer):
         raise ThreadError(REMOVED.format(what="call", when="its tool ran"))
@@ -1164,7 +1322,7 @@ def run_blocking(work: Callable[[], Coroutine[Any, Any, AgentAnswer]]) -> AgentA
         return pool.submit(context.run, lambda: asyncio.run(work())).result()
 
 
-def _advance(flow: RunFlow, answer: Any) -> Ask | Run | AskSummary | Emit | Confirm | None:
+def _advance(flow: RunFlow, answer: Any) -> Ask | Run | AskSummary | Emit | Confirm | Decide | None:
     """One step of the flow; None at its end, because a future cannot raise `StopIteration`."""
     try:
         return flow.send(answer)

@@ -186,7 +186,9 @@ class McpServer:
             name = "".join(c if is_tool_name(c) else "_" for c in name)[:64]
         schema = cast(JsonObject, tool.input_schema)
         definition = Tool(name, tool.description, {"type": "object", **schema})
-        return FunctionTool(definition, call, ask=True, server=self.name)
+        hints = tool.annotations
+        is_repeatable = hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
+        return FunctionTool(definition, call, ask=True, server=self.name, repeatable=is_repeatable)
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> tuple[Block, ...]:
         if not self._thread.is_alive():

@@ -31,7 +31,7 @@ from weft.checked import checked_class
 from weft.errors import ConfigError
 from weft.function_tools import FunctionTool, ToolFailed
 from weft.lazy import lazy_pattern
-from weft.model import Audio, Block, File, Image, JsonObject, Text
+from weft.model import Audio, Block, File, Image, JsonObject, Text, ToolCall, ToolResult
 from weft.printable import encodable
 from weft.store import write_private
 
@@ -214,6 +214,10 @@ class Outcome(Struct, frozen=True, gc=False):
     text: str
     is_error: bool = False
     content: tuple[Block, ...] = ()
+
+    def to_result(self, call: ToolCall) -> ToolResult:
+        """The result of a call as a block of a message."""
+        return ToolResult(call.id, self.blocks, is_error=self.is_error or None, name=call.name)
 
     @property
     def blocks(self) -> tuple[Block, ...]:

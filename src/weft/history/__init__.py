@@ -105,6 +105,7 @@ if TYPE_CHECKING:
         AttemptReason,
         AttemptState,
         Body,
+        CallBody,
         Change,
         CommitKind,
         Draft,
@@ -123,10 +124,12 @@ if TYPE_CHECKING:
         decode_attempt,
         decode_body,
         decode_body_data,
+        decode_call,
         decode_entries,
         decode_entry,
         encode_attempt,
         encode_body,
+        encode_call,
         encode_commit,
         encode_entry,
         has_content,
@@ -207,7 +210,8 @@ __getattr__ = lazy_names(
             "Row Setup State commit_id count_entries decode_appended decode_body decode_body_data "
             "STOP_REASON add_times read_times read_stop_reason decode_entries "
             "decode_entry encode_body encode_commit encode_entry inserted_slots check_json "
-            "AttemptBody AttemptReason AttemptState decode_attempt encode_attempt has_content"
+            "AttemptBody AttemptReason AttemptState CallBody decode_attempt decode_call "
+            "encode_attempt encode_call has_content"
         ),
         "oplog": "REDO UNDO is_switch plan_redo plan_undo read_operations undoable_moves",
         "ops": "ListRows apply_rewrite run_step run_steps PlannedRewrite plan_rewrite plan_state",
@@ -236,6 +240,7 @@ __all__ = [
     "AttemptReason",
     "AttemptState",
     "Body",
+    "CallBody",
     "Change",
     "Choose",
     "CommitKind",
@@ -292,6 +297,7 @@ __all__ = [
     "decode_attempt",
     "decode_body",
     "decode_body_data",
+    "decode_call",
     "decode_entries",
     "decode_entry",
     "diff_rows",
@@ -300,6 +306,7 @@ __all__ = [
     "empty_chain",
     "encode_attempt",
     "encode_body",
+    "encode_call",
     "encode_commit",
     "encode_entry",
     "encode_series",

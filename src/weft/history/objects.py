@@ -48,6 +48,7 @@ from weft.model import (
     Text,
     Thinking,
     Tool,
+    ToolResult,
     Usage,
 )
 from weft.store import AttemptRecord, CommitRecord, Step
@@ -506,6 +507,37 @@ def decode_attempt(record: AttemptRecord) -> AttemptBody:
         return _decode_attempt(record.data)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
         name = f"an attempt at commit {record.commit.hex()}"
+        raise Damaged(f"{name} cannot be decoded: {error}") from None
+
+
+class CallBody(Struct, frozen=True, omit_defaults=True):
+    """The stored body of a call's record: the position of the call in its answer, and its result.
+
+    The position identifies the call, because two calls of an answer may have the same id.
+    """
+
+    number: int
+    result: ToolResult | None = None
+
+
+_decode_call: Callable[[bytes], CallBody] = exact_json.decoder(CallBody)
+
+
+def encode_call(
+    answer: Id, number: int, created: float, result: ToolResult | None = None
+) -> AttemptRecord:
+    """The record that a call of an answer has started, or has ended with a result."""
+    state = "call_started" if result is None else "call_ended"
+    data = exact_json.encode_sorted(CallBody(number, result))
+    return AttemptRecord(answer, state, data, created)
+
+
+def decode_call(record: AttemptRecord) -> CallBody:
+    """Decode the record of a call; raises `Damaged` if its bytes are not one."""
+    try:
+        return _decode_call(record.data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
+        name = f"a call in commit {record.commit.hex()}"
         raise Damaged(f"{name} cannot be decoded: {error}") from None
 
 

@@ -9,6 +9,7 @@ from weft.lazy import lazy_names, lazy_pattern
 
 from .base import (
     BUCKETS,
+    CALL_STATES,
     DELETED,
     IMPORT,
     Arrival,
@@ -57,6 +58,7 @@ __getattr__ = lazy_names(__name__, {"memory": "MemoryStore"})
 
 __all__ = [
     "BUCKETS",
+    "CALL_STATES",
     "DELETED",
     "IMPORT",
     "JOURNAL_SUFFIX",

@@ -222,11 +222,17 @@ class Match(Struct, frozen=True, gc=False):
     commit: Id
 
 
-class AttemptRecord(Struct, frozen=True, gc=False):
-    """An answer that did not become a commit, stored beside the commit of its request.
+CALL_STATES = ("call_started", "call_ended")
+"""The states of an `AttemptRecord` that is about a tool call."""
 
-    `state` is `partial` (some content arrived) or `failed` (none did). `data` is JSON: the reason,
-    the message as far as it arrived, and how it was generated.
+
+class AttemptRecord(Struct, frozen=True, gc=False):
+    """What belongs to a commit without being one: an attempt to answer it, or a call in it.
+
+    The `state` of an answer that did not become a commit is `partial` (some content arrived) or
+    `failed` (none did). `data` is JSON: the reason, the message as far as it arrived, and how it
+    was generated. A record of a tool call has one of `CALL_STATES`; its `data` is the call's
+    number, and its result once it has ended.
     """
 
     commit: Id
@@ -416,7 +422,11 @@ class Store(Protocol):
         ...
 
     def attempts(self, thread: str, commits: Sequence[Id] | None = None) -> list[AttemptRecord]:
-        """The attempts of these commits, or of the whole thread, oldest first."""
+        """The attempts to answer these commits, or those of the whole thread, oldest first."""
+        ...
+
+    def call_records(self, thread: str, commits: Sequence[Id] | None = None) -> list[AttemptRecord]:
+        """The records of the tool calls in these commits, or in the whole thread, oldest first."""
         ...
 
     def match(self, chains: Sequence[bytes]) -> list[Match]:

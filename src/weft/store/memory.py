@@ -19,6 +19,7 @@ from weft.errors import RefMoved, StoreError
 from weft.ids import Id
 
 from .base import (
+    CALL_STATES,
     DELETED,
     IMPORT,
     Arrival,
@@ -399,6 +400,14 @@ class MemoryStore:
             self._on_rollback(thread_tables.attempts.pop, self._tables.last_attempt)
 
     def attempts(self, thread: str, commits: Sequence[Id] | None = None) -> list[AttemptRecord]:
+        records = self._attempt_records(thread, commits)
+        return [record for record in records if record.state not in CALL_STATES]
+
+    def call_records(self, thread: str, commits: Sequence[Id] | None = None) -> list[AttemptRecord]:
+        records = self._attempt_records(thread, commits)
+        return [record for record in records if record.state in CALL_STATES]
+
+    def _attempt_records(self, thread: str, commits: Sequence[Id] | None) -> list[AttemptRecord]:
         with self._lock:
             records = list(self._thread_tables(thread).attempts.values())
         commit_set = None if commits is None else set(commits)

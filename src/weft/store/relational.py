@@ -13,6 +13,7 @@ from weft.errors import Damaged, RefMoved, StoreError
 from weft.ids import Id
 
 from .base import (
+    CALL_STATES,
     DELETED,
     IMPORT,
     Arrival,
@@ -397,8 +398,18 @@ class SqlStore:
             )
 
     def attempts(self, thread: str, commits: Sequence[Id] | None = None) -> list[AttemptRecord]:
-        sql = """SELECT a.key, c.id, a.state, a.data, a.created FROM attempt a
-            JOIN commits c ON c.key = a.commit_key WHERE c.thread = ?"""
+        return self._attempt_records(thread, commits, "NOT IN")
+
+    def call_records(self, thread: str, commits: Sequence[Id] | None = None) -> list[AttemptRecord]:
+        return self._attempt_records(thread, commits, "IN")
+
+    def _attempt_records(
+        self, thread: str, commits: Sequence[Id] | None, membership: str
+    ) -> list[AttemptRecord]:
+        states = ", ".join(f"'{state}'" for state in CALL_STATES)
+        sql = f"""SELECT a.key, c.id, a.state, a.data, a.created FROM attempt a
+            JOIN commits c ON c.key = a.commit_key
+            WHERE a.state {membership} ({states}) AND c.thread = ?"""
         owner = self._thread_key(thread)
         if commits is None:
             rows = self._db.read(sql, (owner,))

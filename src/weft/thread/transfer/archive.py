@@ -208,7 +208,7 @@ def _lines(store: Store, threads: Sequence[str]) -> Iterator[Any]:
                 None if commit.chain is None else commit.chain.hex(),
                 reasons.get(("commit", commit.id)),
             )
-        for attempt in store.attempts(name):
+        for attempt in [*store.attempts(name), *store.call_records(name)]:
             yield AttemptLine(
                 attempt.commit.hex(), attempt.state, Raw(attempt.data), attempt.created
             )
@@ -358,7 +358,7 @@ def _restore(
             ),
         )
     _restore_batches(store, record.name, log, len(existing_log))
-    existing_attempts = set(store.attempts(record.name))
+    existing_attempts = {*store.attempts(record.name), *store.call_records(record.name)}
     for attempt in thread.attempts:
         if attempt not in existing_attempts:
             store.add_attempt(record.name, attempt)
