@@ -11,6 +11,8 @@ from functools import cached_property
 from math import inf
 from typing import Any, cast, get_args
 
+from msgspec import structs
+
 from weft import exact_json
 from weft.catalog import Catalog, load_catalog
 from weft.checked import checked_class, checked_function
@@ -310,8 +312,24 @@ def translate_error(body: Any, status: int, source: str, target: str) -> Transla
 
 @checked_function
 def decode(body: Body, protocol: str, model: str | None = None) -> Request:
-    """Decode a request body into a `Request`."""
-    return find_codec(protocol, "protocol").decode_request(read_body(body)[0], model)
+    """Decode a request body into a `Request`.
+
+    The origin of its assistant messages is this protocol and the model that the body names, so that
+    a thread that they are added to sends their thinking back to that model.
+    """
+    request = find_codec(protocol, "protocol").decode_request(read_body(body)[0], model)
+    return _with_origin(request, Origin(protocol, model=request.model or None))
+
+
+def _with_origin(request: Request, origin: Origin) -> Request:
+    """The request with this origin in each assistant message that has none."""
+    messages = tuple(
+        structs.replace(message, origin=origin)
+        if message.role == "assistant" and message.origin is None
+        else message
+        for message in request.messages
+    )
+    return structs.replace(request, messages=messages)
 
 
 @checked_function
