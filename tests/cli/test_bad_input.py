@@ -245,7 +245,7 @@ def test_a_name_that_is_not_utf8_is_refused(run: Any, command: str) -> None:
 
 
 ERRORS = [
-    (["log", "--thread", ""], "argument --thread: must not be empty"),
+    (["log", "--thread", ""], "argument -t/--thread: must not be empty"),
     (["log", "--store", ""], "argument --store: must not be empty"),
     (["commit", "x", "--store", ""], "argument --store: must not be empty"),
     (["chat", "", "--model", "gpt-5", "--thread", "new"], "the text is empty: leave"),

@@ -23,7 +23,7 @@ SECONDS = 120.0
 def chat(store: Path, text: str, *flags: str) -> str:
     """What a chat prints for these lines."""
     done = subprocess.run(
-        [sys.executable, "-c", LAUNCH, "chat", "--store", str(store), *flags],
+        [sys.executable, "-c", LAUNCH, "chat", "--store", str(store), "-t", "default", *flags],
         input=text, capture_output=True, text=True, timeout=SECONDS, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sqlite3
 import subprocess
 import sys
 from datetime import datetime
@@ -25,14 +26,23 @@ def test_the_only_thread_is_the_default(run: Any) -> None:
     assert run("export", "--format", "dicts")[0] == 0
 
 
-def test_with_several_threads_the_error_lists_them(run: Any) -> None:
-    commit(run, "hello", "--thread", "trip")
-    commit(run, "hello", "--thread", "work")
+def forget_folders(tmp_path: Path) -> None:
+    """Make the threads of the store look as if another program had written them."""
+    db = sqlite3.connect(tmp_path / "store.db")
+    db.execute("UPDATE thread SET folder = NULL")
+    db.commit()
+    db.close()
+
+
+def test_with_several_threads_the_error_lists_them(run: Any, tmp_path: Path) -> None:
+    for name in ("trip", "work"):
+        commit(run, "hello", "--thread", name)
+    forget_folders(tmp_path)
     for words in (["log"], ["stats"], ["export", "--format", "dicts"], ["log", "--thread", "x"]):
         code, out, err = run(*words)
         assert (code, out) == (1, "")
         assert "'work', 'trip'" in err
-        assert ("--thread NAME" in err) == ("x" not in words)
+        assert ("-t NAME" in err) == ("x" not in words)
     commit(run, "mine", "--thread", "default")
     assert "mine" in run("log")[1]
 
@@ -45,7 +55,7 @@ def test_a_store_without_threads_says_how_to_create_one(run: Any, tmp_path: Path
 def test_help_says_where_threads_are_stored(run: Any) -> None:
     for words in (["log", "--help"], ["--help"]):
         output = " ".join(run(*words)[1].split())
-        assert "'default'" in output
+        assert "WEFT_THREAD" in output
         assert "~/.local/share/weft/weft.db" in output
         assert "WEFT_STORE" in output
 

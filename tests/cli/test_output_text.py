@@ -137,7 +137,7 @@ def test_threads_are_listed_newest_first(run: Any) -> None:
     run("commit", "again", "--thread", "old")
     names = [line.split()[0] for line in run("threads")[1].splitlines()]
     assert names == ["old", "new", "mid"]
-    assert "'old', 'new', 'mid'" in run("log")[2]
+    assert "weft: thread 'old'" in run("log")[2]
 
 
 def test_a_prompt_can_be_a_file_and_a_text_can_be_retained(run: Any, tmp_path: Path) -> None:

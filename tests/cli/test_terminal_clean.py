@@ -129,7 +129,7 @@ def outputs(store):
         [f"{NAME}-branch" if word == "start" else word for word in command.split()]
         for command in READING
     ]
-    screen = run_all_on_terminal(store, commands, PAGER="cat")
+    screen = run_all_on_terminal(store, commands, PAGER="cat", WEFT_THREAD="default")
     return dict(zip(READING, screen, strict=True))
 
 
@@ -155,7 +155,7 @@ def test_output_of_a_writing_command_is_clean(store, tmp_path):
     copy.write_bytes(store.read_bytes())
     commands = [["undo"], ["redo"], ["pin", "HEAD"], ["skip", "HEAD"]]
     commands += [["commit", EVIL], ["edit", "HEAD", f"edited {EVIL}"], ["note", "HEAD", EVIL]]
-    for screen in run_all_on_terminal(copy, commands, PAGER="cat"):
+    for screen in run_all_on_terminal(copy, commands, PAGER="cat", WEFT_THREAD="default"):
         assert "weft:" not in check(screen)
 
 
@@ -260,7 +260,8 @@ def test_a_translation_is_clean_on_a_terminal(tmp_path):
     assert orjson.loads(piped)["messages"][0]["content"] == EVIL
 
 
-def test_a_pipe_gets_every_byte(store):
+def test_a_pipe_gets_every_byte(store, monkeypatch):
+    monkeypatch.setenv("WEFT_THREAD", "default")
     exported = orjson.loads(run_piped(store, "export", "--format", "dicts"))
     assert any(EVIL in str(row["content"]) for row in exported)
     rows = orjson.loads(run_piped(store, "log", "--json"))

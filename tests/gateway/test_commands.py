@@ -86,7 +86,7 @@ def test_run_exits_with_the_code_of_its_program(tmp_path, words, code):
 
 
 def test_chat_sends_one_message_and_stores_it(tmp_path):
-    done = weft_command(tmp_path, "chat", "--store", "c.db", "hello", "there")
+    done = weft_command(tmp_path, "chat", "--store", "c.db", "-t", "default", "hello", "there")
     assert done.returncode == 0
     assert "You said: “hello there”" in done.stdout
     with weft.thread.open(tmp_path / "c.db") as thread:

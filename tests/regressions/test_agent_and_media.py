@@ -562,11 +562,11 @@ def weft_command(*args: str, stdin: str = "", **variables: str) -> subprocess.Co
 
 def test_weft_chat_attaches_files_by_option_and_command(folder):
     store = str(folder / "chat.db")
-    options = ["chat", "--store", store, "-a", str(folder / "a.png")]
+    options = ["chat", "--store", store, "-t", "default", "-a", str(folder / "a.png")]
     done = weft_command(*options, "What is this?")
     assert done.returncode == 0, done.stderr
     lines = f"/attach {folder / 'none.png'}\n/attach {folder / 'b.pdf'}\nAnd this?\nAnd now?\n"
-    done = weft_command("chat", "--store", store, stdin=lines)
+    done = weft_command("chat", "--store", store, "-c", stdin=lines)
     assert "there is no file" in done.stdout
     with weft.open(store) as thread:
         asked = [m for m in thread.compile().messages if m.role == "user"]

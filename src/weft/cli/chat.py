@@ -24,12 +24,21 @@ import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import ExitStack, aclosing, contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, TextIO, cast
 
 from weft.errors import ConfigError, ThreadError, WeftError
 from weft.printable import clean_text, escape_json
 
-from .common import find_model_route, safe, writable_store
+from .common import (
+    existing_thread,
+    find_model_route,
+    named_thread,
+    open_for_writing,
+    safe,
+    writable_store,
+)
+from .console import print_error
 from .main import EXIT_FAILED, EXIT_INTERRUPTED, add_store_option, nonempty
 from .terminal import MarkdownStream, read_screen
 
@@ -78,7 +87,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Type /help in the chat to see its commands, such as /model, /branch and /undo."
     add_store_option(parser)
     parser.add_argument(
-        "--thread", type=nonempty, default="default", metavar="NAME", help="the thread to chat in"
+        "-t",
+        "--thread",
+        type=nonempty,
+        metavar="NAME",
+        help="the thread to chat in (default: WEFT_THREAD, or a new one)",
+    )
+    parser.add_argument(
+        "-c",
+        "--continue",
+        dest="continues",
+        action="store_true",
+        help="continue the current folder's thread that was active last",
     )
     parser.add_argument("--model", help="the model (default weft-offline, or Claude Code's own)")
     parser.add_argument(
@@ -134,7 +154,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Chat until the end of input; returns 1 if the last answer failed, 130 if it was stopped."""
-    import weft.thread
     from weft.catalog import load_catalog
     from weft.client import load_toml
     from weft.thread import read_attachments
@@ -150,16 +169,32 @@ def run(args: argparse.Namespace) -> int:
         servers = [
             stack.enter_context(_connect(server)) for server in args.mcp if args.agent != "claude"
         ]
+        path = writable_store(args)
         thread = stack.enter_context(
-            weft.thread.open(writable_store(args), args.thread, checkpoints=True)
+            open_for_writing(path, choose_chat_thread(args, path), checkpoints=True)
         )
         chat = Chat(args, thread, catalog, servers, files)
         if args.agent == "claude":
             chat.gateway = stack.enter_context(gateway_of_store(args))
         chat.use_model(args.model)
         if args.words:
-            return asyncio.run(chat.run_turn(" ".join(args.words), chat.take_files()))
+            code = asyncio.run(chat.run_turn(" ".join(args.words), chat.take_files()))
+            if named_thread(args) is None and not args.continues:
+                print_error(f"weft: thread {thread.name!r}; `weft chat -c` continues it")
+            return code
         return chat.read_lines()
+
+
+def choose_chat_thread(args: argparse.Namespace, path: str) -> str:
+    """The thread that is named, with `-c` the current one, or a new one."""
+    named = named_thread(args)
+    if args.continues and args.thread is not None:
+        raise ConfigError("-c continues the current thread: leave out -t")
+    if args.continues:
+        return existing_thread(args, path)
+    if named is None:
+        return f"chat-{datetime.now():%Y%m%d-%H%M%S}-{os.urandom(2).hex()}"
+    return named
 
 
 def check_agent(args: argparse.Namespace, catalog: "Catalog") -> None:

@@ -6,6 +6,7 @@ never create a store or a thread.
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -35,7 +36,32 @@ if TYPE_CHECKING:
     from weft.client import Route
 
 NAMES_SHOWN = 8
-USUAL_THREAD = f"(default: {DEFAULT_THREAD!r}, or the only thread)"
+USUAL_THREAD = "(default: WEFT_THREAD, or the current folder's thread that was active last)"
+ID_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "show": ("id",),
+    "diff": ("before", "after"),
+    "compile": ("at",),
+    "recall": ("words",),
+    "edit": ("id",),
+    "pin": ("id",),
+    "skip": ("id",),
+    "note": ("id",),
+    "tag": ("at",),
+    "blame": ("text",),
+    "versions": ("id",),
+    "branch": ("at",),
+    "reset": ("at",),
+    "rebase": ("onto",),
+    "cherry-pick": ("id",),
+    "revert": ("id",),
+    "restore": ("id",),
+    "compact": ("first", "last"),
+    "forget": ("id",),
+}
+"""The arguments of each command that may be an id, which is then looked for in every thread."""
+
+MIN_PREFIX = 4
+"""The shortest prefix that is taken for an id."""
 THREAD_HELP = {
     "commit": f"the thread, by its whole name; a new name creates it {USUAL_THREAD}",
     "forget": f"the thread that has the message of --id {USUAL_THREAD}",
@@ -66,6 +92,7 @@ def add_options(parser: argparse.ArgumentParser, *, ignores_thread: bool = False
     )
     add_store_option(parser)
     parser.add_argument(
+        "-t",
         "--thread",
         type=nonempty,
         metavar="NAME",
@@ -132,49 +159,143 @@ def writable_store(args: argparse.Namespace) -> str:
 
 
 def choose_thread(store: Store) -> str | None:
-    """The thread of a command without `--thread`: the default one, or the store's only one."""
-    if store.read_thread(DEFAULT_THREAD) is not None:
-        return DEFAULT_THREAD
-    records = store.threads()
-    return records[0].name if len(records) == 1 else None
+    """The current thread: the main thread of the current folder, or of the nearest folder above it,
+    that was active last; else the store's only main thread, or an old one without a folder that has
+    the default name.
+
+    The home folder and the root only count for themselves, not for everything below them.
+    """
+    records = {record.name: record for record in store.threads()}
+    mains = [record for record in records.values() if record.parent not in records]
+    if len(mains) == 1:
+        return mains[0].name
+    folder = os.path.realpath(os.getcwd())
+    in_folder: dict[str, list[str]] = {}
+    for record in mains:
+        if record.folder is not None:
+            in_folder.setdefault(os.path.realpath(record.folder), []).append(record.name)
+    last_active = store.last_active() if in_folder else {}
+    ends = ("/", os.path.realpath(os.path.expanduser("~")))
+    candidate = folder
+    while candidate == folder or candidate not in ends:
+        if names := in_folder.get(candidate):
+            return max(reversed(names), key=lambda name: last_active.get(name, 0.0))
+        if os.path.dirname(candidate) == candidate:
+            break
+        candidate = os.path.dirname(candidate)
+    usual = records.get(DEFAULT_THREAD)
+    return None if usual is None or usual.folder is not None else usual.name
+
+
+def named_thread(args: argparse.Namespace) -> str | None:
+    """The thread that `--thread` or WEFT_THREAD names."""
+    return args.thread or os.environ.get("WEFT_THREAD") or None
+
+
+def find_by_id(args: argparse.Namespace, store: Store, current: str | None) -> str | None:
+    """The thread that has the ids that the command got; the current thread wins.
+
+    Raises `ConfigError` if several other threads have them.
+    """
+    for argument in ID_ARGUMENTS.get(args.command, ()):
+        value = getattr(args, argument, None)
+        prefix = "" if not isinstance(value, str) else _id_part(value)
+        if len(prefix) < MIN_PREFIX:
+            continue
+        if current is not None and _has_name(store, current, str(value), prefix):
+            return current
+        names = [record.name for record in store.threads() if store.find(record.name, prefix)]
+        if len(names) > 1:
+            raise ConfigError(
+                f"{value!r} is in {len(names)} threads: choose with -t NAME: {_list_names(names)}"
+            )
+        if names:
+            return names[0]
+    return current
+
+
+def _id_part(value: str) -> str:
+    """The id or prefix in a revision such as `1f2e3d~2`; empty if it has none."""
+    base = re.split("[~^]", value.strip().lower(), maxsplit=1)[0]
+    return base if len(base) <= 40 and set(base) <= set("0123456789abcdef") else ""
+
+
+def _has_name(store: Store, thread: str, value: str, prefix: str) -> bool:
+    """Whether a thread has a branch or a tag of this name, or an id with this prefix."""
+    refs = store.refs(thread)
+    return value in refs or f"tag:{value}" in refs or bool(store.find(thread, prefix))
 
 
 def existing_thread(args: argparse.Namespace, path: str) -> str:
     """The full name of a thread that must exist, from its name or a unique prefix of it.
 
-    The id of a client's session works too, also the new id of a resumed session.
+    The id of a client's session works too, also the new id of a resumed session. Without a name it
+    is the thread that has the given id, or the current thread; standard error says which, if the
+    store has others.
     """
+    named = named_thread(args)
     with open_existing(path) as store:
-        if args.thread is None:
-            name = choose_thread(store)
+        if named is None:
+            name = find_by_id(args, store, choose_thread(store))
             if name is not None:
+                if len(store.threads()) > 1:
+                    print_error(f"weft: thread {name!r}")
                 return name
-        elif store.read_thread(args.thread) is not None:
-            return args.thread
+        elif store.read_thread(named) is not None:
+            return named
         else:
-            aliases = (
-                find_local_thread(store, f"{prefix}{args.thread}") for prefix in PREFIXES.values()
-            )
+            aliases = (find_local_thread(store, f"{prefix}{named}") for prefix in PREFIXES.values())
             alias = next((name for name in aliases if name is not None), None)
             if alias is not None:
                 return alias
         active = store.last_active()
     names = sorted(reversed(active), key=active.__getitem__, reverse=True)
-    if args.thread:
-        matches = match_names(names, args.thread)
+    if named:
+        matches = match_names(names, named)
         if len(matches) == 1:
             return matches[0]
         if matches:
-            raise ConfigError(
-                f"{args.thread!r} matches {len(matches)} threads: {_list_names(matches)}"
-            )
-    missing = f"there is no thread {args.thread or DEFAULT_THREAD!r} in {without_password(path)!r}"
+            raise ConfigError(f"{named!r} matches {len(matches)} threads: {_list_names(matches)}")
+    store_name = repr(without_password(path))
     if not names:
+        missing = f"there is no thread {named or DEFAULT_THREAD!r} in {store_name}"
         raise ConfigError(f"{missing}, and no other thread: `weft commit TEXT` creates one")
-    if args.thread:
+    if named:
         are = "is" if len(names) == 1 else "are"
+        missing = f"there is no thread {named!r} in {store_name}"
         raise ConfigError(f"{missing}: there {are} {_list_names(names)}")
-    raise ConfigError(f"{missing}: choose with --thread NAME: {_list_names(names)}")
+    raise ConfigError(
+        f"no thread of {store_name} belongs to this folder: choose with -t NAME: "
+        f"{_list_names(names)}"
+    )
+
+
+def thread_to_write(args: argparse.Namespace, store: Store) -> str:
+    """The thread to append to: the one that reading commands would choose, or a new one."""
+    named = named_thread(args)
+    chosen = choose_thread(store) if named is None else named
+    if chosen is not None:
+        if named is None and len(store.threads()) > 1:
+            print_error(f"weft: thread {chosen!r}")
+        return chosen
+    name = base = DEFAULT_THREAD
+    if store.read_thread(name) is not None:  # it belongs to another folder
+        name = base = os.path.basename(os.path.realpath(os.getcwd())) or DEFAULT_THREAD
+    number = 1
+    while store.read_thread(name) is not None:
+        number += 1
+        name = f"{base}-{number}"
+    if store.threads():
+        print_error(f"weft: new thread {name!r}")
+    return name
+
+
+def open_for_writing(path: str, name: str, *, checkpoints: bool = False) -> Thread:
+    """Open a thread that may be new; a new one belongs to the current folder."""
+    thread = open_thread(path, name, checkpoints)
+    if thread.head is None:
+        thread.store.describe_thread(name, folder=os.path.realpath(os.getcwd()))
+    return thread
 
 
 def _list_names(names: Sequence[str]) -> str:

@@ -84,8 +84,9 @@ MAX_ARGUMENT_SHOWN = 80
 """How many characters of a wrong argument an error shows."""
 
 HELP_EPILOG = f"""Threads are in the store that --store or WEFT_STORE names (default:
-{DEFAULT_STORE}). --thread names the thread (default: {DEFAULT_THREAD!r}, or the
-only thread).
+{DEFAULT_STORE}). -t/--thread or WEFT_THREAD names the thread. Without them
+it is the thread that has the given id, or the current folder's thread that was active
+last.
 
 `weft COMMAND --help` shows the options of a command.
 

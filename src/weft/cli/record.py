@@ -11,7 +11,7 @@ from typing import Any
 from weft.errors import ConfigError
 from weft.model import JsonObject
 from weft.store import open_store
-from weft.thread import CommitInfo, Content, DialogueContent, Thread, open as open_thread
+from weft.thread import CommitInfo, Content, DialogueContent, Thread
 
 from .common import (
     ID_LENGTH,
@@ -20,8 +20,8 @@ from .common import (
     AddOptions,
     Verb,
     add_command_options,
-    choose_thread,
     create_or_delete,
+    open_for_writing,
     print_empty,
     print_info,
     print_json,
@@ -29,10 +29,10 @@ from .common import (
     read_text,
     run_on_thread,
     safe,
+    thread_to_write,
     whole_number,
     writable_store,
 )
-from .main import DEFAULT_THREAD
 
 ROLES = ("user", "assistant", "system", "developer", "tool")
 TYPES = ("instruction", "dialogue", "reasoning", "artifact", "output", "session")
@@ -52,7 +52,12 @@ def commit(args: argparse.Namespace) -> int:
     if not args.force:
         _check_message(args.role, text)
     path = writable_store(args)
-    with open_thread(path, _thread_for(args, path), args.checkpoints) as thread:
+    store = open_store(path)
+    try:
+        name = thread_to_write(args, store)
+    finally:
+        store.close()
+    with open_for_writing(path, name, checkpoints=args.checkpoints) as thread:
         if args.call_id is not None:
             info = thread.tool_result(args.call_id, text, message=args.note)
         else:
@@ -86,17 +91,6 @@ def _check_message(role: str, text: str) -> None:
     if role not in ROLES:
         roles = ", ".join(ROLES)
         raise ConfigError(f"unknown role {role!r}: use {roles} (--force commits it anyway)")
-
-
-def _thread_for(args: argparse.Namespace, path: str) -> str:
-    """The thread to append to: the one that reading commands would choose, or a new one."""
-    if args.thread is not None:
-        return args.thread
-    store = open_store(path)
-    try:
-        return choose_thread(store) or DEFAULT_THREAD
-    finally:
-        store.close()
 
 
 def edit(thread: Thread, args: argparse.Namespace) -> None:
