@@ -374,7 +374,7 @@ def test_a_stream_that_ends_in_half_a_frame_ends_in_an_error_event(gateway, upst
 
 def test_an_unknown_path_is_not_an_unknown_model(gateway):
     """https://platform.openai.com/docs/guides/error-codes: clients look at the code."""
-    status, _, data = post(f"{gateway.url}/v1/embeddings", {"model": "m", "input": "words"})
+    status, _, data = post(f"{gateway.url}/v1/", {"model": "m", "input": "words"})
     error = orjson.loads(data)["error"]
     assert (status, error["code"]) == (404, "unknown_url")
     assert "POST /v1/chat/completions" in error["message"]

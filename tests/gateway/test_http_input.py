@@ -227,9 +227,6 @@ def test_a_control_byte_in_an_upstream_header_does_not_lose_the_answer(gateway, 
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("GET", "/v1/nothing"),
-        ("POST", "/v1/embeddings"),
-        ("DELETE", "/v1beta/files/x"),
         ("GET", "/v1/responses"),  # Codex asks for a WebSocket here, and gets 426
         ("GET", "/v1/models"),
         ("GET", "/nothing"),
@@ -241,3 +238,13 @@ def test_without_a_key_no_paths_are_listed(gateway, keyed, method, path):
     known = get(keyed.url, path, {"x-api-key": "one"}, method)
     assert known == get(gateway.url, path, {}, method)
     assert known in (200, 404, 405, 426)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/v1/nothing"), ("POST", "/v1/embeddings"), ("DELETE", "/v1beta/files/x")],
+)
+def test_without_a_key_nothing_is_passed_on(keyed, method, path):
+    assert get(keyed.url, path, {}, method) == 401
+    # with one, the gateway has no upstream for it, or refuses a list of what others stored
+    assert get(keyed.url, path, {"x-api-key": "one"}, method) in (403, 404)

@@ -37,6 +37,7 @@ from .models import (
     read_compaction,
     read_tables,
     read_upstreams,
+    resolve_alias,
 )
 from .provider import (
     OFFLINE,
@@ -91,6 +92,7 @@ __all__ = [
     "read_tables",
     "read_token",
     "read_upstreams",
+    "resolve_alias",
     "run_key_command",
     "stream",
     "summary_client",

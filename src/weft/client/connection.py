@@ -13,13 +13,14 @@ What an upstream sends after it has received the next request cannot be told fro
 """
 
 import select
+from collections.abc import AsyncIterator
 from io import BytesIO
 from typing import Any
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.client_proto import ResponseHandler
-from aiohttp.payload import BytesIOPayload
+from aiohttp.payload import AsyncIterablePayload, BytesIOPayload
 
 _NEXT_HEAD = b"HTTP/1.1 204 No Content\r\n\r\n"
 """Given to the parser after an answer, to see whether it is in the middle of something."""
@@ -144,8 +145,28 @@ class Body(BytesIOPayload):
         self, writer: AbstractStreamWriter, content_length: int | None
     ) -> None:
         """Called by aiohttp to send the body."""
-        protocol = getattr(writer, "protocol", None)
-        if isinstance(protocol, Connection) and not protocol.begin_body():
-            raise aiohttp.ClientConnectionResetError("the connection was closed")
+        _begin_body(writer)
         self.is_begun = True
         await super().write_with_length(writer, content_length)
+
+
+class StreamedBody(AsyncIterablePayload):
+    """The body of a request that is still arriving. It can be sent only once."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        super().__init__(chunks)
+        self.is_begun = False
+
+    async def write_with_length(
+        self, writer: AbstractStreamWriter, content_length: int | None
+    ) -> None:
+        """Called by aiohttp to send the body."""
+        _begin_body(writer)
+        self.is_begun = True
+        await super().write_with_length(writer, content_length)
+
+
+def _begin_body(writer: AbstractStreamWriter) -> None:
+    protocol = getattr(writer, "protocol", None)
+    if isinstance(protocol, Connection) and not protocol.begin_body():
+        raise aiohttp.ClientConnectionResetError("the connection was closed")

@@ -12,8 +12,9 @@ made. The agent loop is the top layer, so it retries every status that the vendo
 """
 
 import asyncio
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from http import HTTPStatus
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -308,6 +309,26 @@ class HttpClient:
         """
         return await self._get_pool().call(
             "POST", provider, path, body, headers, policy, on_retry, owner
+        )
+
+    async def send(
+        self,
+        method: str,
+        provider: Provider,
+        path: str,
+        body: bytes | AsyncIterator[bytes] | None,
+        headers: Mapping[str, str],
+        policy: RetryPolicy = GATEWAY_RETRY,
+        *,
+        owner: str = "",
+    ) -> Reply:
+        """Make any call; fails like `post`. The body and the answer may have any size.
+
+        The caller must not keep the answer: only error answers are limited.
+        """
+        limits = structs.replace(self.limits, answer_bytes=sys.maxsize)
+        return await self._get_pool().call(
+            method, provider, path, body, headers, policy, owner=owner, limits=limits
         )
 
     async def get(

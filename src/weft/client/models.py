@@ -219,6 +219,7 @@ class UpstreamTable(Struct, frozen=True, forbid_unknown_fields=True):
     system: SystemPolicy = "auto"
     cache: CachePolicy = "auto"
     pass_through: bool = False
+    default: bool = False
     thinking: ThinkingMember | None = None
     demote: bool = field(default=False, name="demote-interleaved-system-to-user")
 
@@ -242,6 +243,7 @@ class UpstreamTable(Struct, frozen=True, forbid_unknown_fields=True):
             headers=self.headers,
             auth_header=self.auth_header,
             key_command=self.key_command,
+            default=self.default,
         )
 
 
@@ -277,7 +279,7 @@ def read_spec(spec: str) -> UpstreamTable:
 SPEC_TABLES = ("headers", "query")
 SPEC_KEYS = (
     *("path", "query", "headers", "auth_header", "key_command", "key_env"),
-    *("system", "cache", "pass_through", "thinking"),
+    *("system", "cache", "pass_through", "default", "thinking"),
 )
 """Settings of `[[upstream]]` that may follow the URL on the command line."""
 

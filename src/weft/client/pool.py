@@ -13,7 +13,7 @@ same `owner`: nothing that an upstream sends too late reaches another caller.
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
@@ -21,7 +21,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from weft.errors import UpstreamFailed
 
 from .address import secret_parameters
-from .connection import Body, Connector
+from .connection import Body, Connector, StreamedBody
 from .http import UNREACHED, CallLimits, Retry, RetryPolicy, plan_retry, status_text
 from .key_command import read_token
 from .provider import Provider
@@ -212,22 +212,25 @@ class Pool:
         method: str,
         provider: Provider,
         path: str,
-        body: bytes | None,
+        body: bytes | AsyncIterator[bytes] | None,
         headers: Mapping[str, str],
         policy: RetryPolicy,
         on_retry: Callable[[Retry], None] | None = None,
         owner: str = "",
+        *,
+        limits: CallLimits | None = None,
     ) -> HttpReply:
         """Make a call; retries as the policy says, then raises `UpstreamFailed`.
 
-        `on_retry` is called before the wait for each retry.
+        `on_retry` is called before the wait for each retry. `limits` are those of the answer. A
+        body that is still arriving is sent again only if none of it was sent.
         """
         attempt = 1
         token, has_new_token = "", False
-        if body is not None:
+        if isinstance(body, bytes):
             path, body = provider.write_for_server(path, body)
         while True:
-            data = None if body is None else Body(body)
+            data = None if body is None else _make_body(body)
             if provider.key_command and not has_new_token:
                 token = await read_token(provider.key_command, provider.name)
             sent_headers = {
@@ -236,7 +239,9 @@ class Pool:
                 **dict(provider.own_headers),
             }
             try:
-                reply = await self._send(method, provider, path, data, sent_headers, owner)
+                reply = await self._send(
+                    method, provider, path, data, sent_headers, owner, limits or self.limits
+                )
             except (aiohttp.ClientError, OSError) as error:
                 was_sent = data is None or data.is_begun or isinstance(error, TimeoutError)
                 is_unreached = isinstance(error, aiohttp.ClientConnectorError) or not was_sent
@@ -248,7 +253,7 @@ class Pool:
                 if provider.key_command and reply.status == 401 and not has_new_token:
                     refused, has_new_token = token, True
                     token = await _replace_token(provider, refused, reply)
-                    if token != refused:
+                    if token != refused and not isinstance(data, StreamedBody):
                         reply.close()
                         continue
                 retry_after = reply.headers.get("retry-after")
@@ -275,9 +280,10 @@ class Pool:
         method: str,
         provider: Provider,
         path: str,
-        body: Body | None,
+        body: Body | StreamedBody | None,
         headers: Mapping[str, str],
         owner: str,
+        limits: CallLimits,
     ) -> HttpReply:
         """One attempt, up to the answer's headers; waits for a free connection first."""
         slots = await self._acquire(provider)
@@ -301,7 +307,9 @@ class Pool:
             member = "status" if encoding in ENCODINGS else "content-encoding"
             raise UpstreamFailed(f"upstream {provider.name!r} answered with an unknown {member}")
         secrets = read_secrets(headers, secret_parameters(provider.query))
-        return HttpReply(provider, response, self.limits, started, slots, secrets)
+        if response.status >= 300:  # such a body is read whole
+            limits = self.limits
+        return HttpReply(provider, response, limits, started, slots, secrets)
 
     async def _acquire(self, provider: Provider) -> asyncio.Semaphore:
         """Wait for a free connection to this upstream.
@@ -346,6 +354,10 @@ class Pool:
                 auto_decompress=True,
             )
         return session
+
+
+def _make_body(body: bytes | AsyncIterator[bytes]) -> Body | StreamedBody:
+    return Body(body) if isinstance(body, bytes) else StreamedBody(body)
 
 
 async def _replace_token(provider: Provider, refused: str, reply: HttpReply) -> str:

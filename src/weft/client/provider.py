@@ -60,6 +60,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     - `pass_through`: whether the gateway may forward a client's own credentials to it.
     - `thinking`: the member in which Chat Completions clients get its thinking; `None` for the
       gateway's setting.
+    - `default`: whether it gets the requests of its protocol that name no model.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     cache: CachePolicy = "auto"
     pass_through: bool = False
     thinking: ThinkingMember | None = None
+    default: bool = False
 
     def __repr__(self) -> str:
         return f"Provider({self.name}={self.protocol}:{self.base_url})"
@@ -215,6 +217,7 @@ def make_provider(
     headers: Mapping[str, str] | None = None,
     auth_header: str | None = None,
     key_command: tuple[str, ...] | str = (),
+    default: bool = False,
     place: str = "url",
 ) -> Provider:
     """A provider with its protocol's defaults; raises `ConfigError` for a bad protocol or URL.
@@ -258,4 +261,5 @@ def make_provider(
         cache=cache,
         pass_through=pass_through,
         thinking=thinking,
+        default=default,
     )

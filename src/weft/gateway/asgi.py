@@ -7,7 +7,7 @@ if it is compressed: https://asgi.readthedocs.io/en/latest/specs/www.html
 import asyncio
 import re
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, cast
 from uuid import uuid4
 
@@ -55,6 +55,27 @@ class Inbound:
         self.request_id: str = scope.get(REQUEST_ID, "")
         self.is_http_1_1: bool = scope.get("http_version") == "1.1"
         self._receive = receive
+        self._body_ended: asyncio.Event | None = None
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The pieces of the body as they arrive, as the client sent them; instead of `read`."""
+        self._body_ended = asyncio.Event()
+        return self._chunks(self._body_ended)
+
+    async def _chunks(self, ended: asyncio.Event) -> AsyncIterator[bytes]:
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientLeft
+            if piece := message.get("body", b""):
+                try:
+                    yield piece
+                except GeneratorExit:  # the rest is not needed
+                    ended.set()
+                    raise
+            if not message.get("more_body", False):
+                ended.set()
+                return
 
     async def read(self, limit: int) -> bytes:
         """The whole body, uncompressed; raises `Refused` with 413 beyond the limit."""
@@ -74,6 +95,8 @@ class Inbound:
 
     async def wait_disconnected(self) -> None:
         """Wait until the client has disconnected."""
+        if self._body_ended is not None:  # until then, `chunks` notices it
+            await self._body_ended.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -141,17 +164,24 @@ def send_request_id(scope: Scope, send: Send) -> Send:
 
 
 def with_body_deadline(receive: Receive, seconds: float) -> Receive:
-    """A `receive` that raises `Refused` with 408 if the body is not complete in time."""
-    deadline = asyncio.get_running_loop().time() + seconds
+    """A `receive` that raises `Refused` with 408 if the body is not complete in time.
+
+    Only the time for which the client is waited for counts: an upstream that takes an upload
+    slowly is not the client's fault.
+    """
+    clock = asyncio.get_running_loop().time
+    seconds_left = seconds
     complete = False
 
     async def bounded() -> MutableMapping[str, Any]:
-        nonlocal complete
+        nonlocal complete, seconds_left
         if complete:  # from now on the next message is the disconnect
             return await receive()
+        begun = clock()
         try:
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout(seconds_left):
                 message = await receive()
+            seconds_left -= clock() - begun
         except TimeoutError:
             raise Refused(
                 f"the body was not received within {seconds:g} seconds (limits.body_seconds)",

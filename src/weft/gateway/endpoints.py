@@ -41,6 +41,7 @@ from .listings import LISTING_SECONDS, MODEL_PREFIX
 from .outgoing import is_direct, write_outgoing
 from .state import State
 from .stored_responses import read_path, stored_response
+from .vendor_paths import is_vendor_path, pass_on
 
 WRAPPED = "generateContentRequest"
 """Gemini's token count also accepts the whole request as one member."""
@@ -206,6 +207,15 @@ async def unknown_path(state: State, inbound: Inbound, outbound: Outbound) -> No
     await outbound.send(status, exact_json.dumps(wire))
 
 
+async def vendor_path(state: State, inbound: Inbound, outbound: Outbound) -> None:
+    """Pass on a path that only the vendor knows; a WebSocket cannot be passed on."""
+    if state.settings.pass_through_paths is False or "upgrade" in inbound.headers:
+        await unknown_path(state, inbound, outbound)
+        return
+    move_key_to_header(inbound)
+    await pass_on(client_protocol(inbound), state, inbound, outbound)
+
+
 def client_protocol(inbound: Inbound) -> str:
     """The protocol of a client, if its path does not determine it."""
     if is_google(inbound):
@@ -345,7 +355,10 @@ ROUTES: dict[tuple[str, str], Endpoint] = {
 
 
 _VERSIONS = re.compile(r"/(?:(?:v1|v1beta)/)+(?=(?:v1|v1beta)/)")
-_UNVERSIONED = re.compile(r"/(?:messages|chat/completions|responses|models)(?=[/]|$)")
+_UNVERSIONED = re.compile(
+    r"/(?:messages|chat/completions|responses|models|completions|embeddings|files|uploads|images"
+    r"|audio|moderations|batches|rerank)(?=[/]|$)"
+)
 
 
 def full_path(path: str) -> str:
@@ -366,8 +379,11 @@ def find_endpoint(method: str, path: str) -> Endpoint | None:
         return ROUTES[method, path]
     if method in ("GET", "DELETE") and (address := read_path(path)) is not None:
         return unknown_path if method == "DELETE" and address[1] else stored_response
-    if not path.startswith(("/v1/", "/v1beta/")):
-        return None
     if method == "GET" and path.startswith(("/v1/models/", "/v1beta/models/")):
         return models
-    return google if method == "POST" and read_address(path).model else unknown_path
+    if method == "POST" and read_address(path).model:
+        return google
+    is_listing = method in ("GET", "HEAD")  # of stored completions, for example
+    if is_vendor_path(method, path) and (is_listing or ("POST", path) not in ROUTES):
+        return vendor_path
+    return unknown_path if path.startswith(("/v1/", "/v1beta/")) else None

@@ -26,6 +26,8 @@ KEY_HEADER = "x-goog-api-key"
 CLIENT_HEADERS = (KEY_HEADER, "x-goog-api-client")
 """Headers that only Google's own clients send."""
 
+GOOGLE_PATHS = ("/v1beta/", "/v1alpha/", "/upload/")
+
 STREAM = "streamGenerateContent"
 COUNT = "countTokens"
 METHODS = ("generateContent", STREAM, COUNT)
@@ -64,7 +66,7 @@ def read_address(path: str) -> Address:
 
 def is_google(inbound: Inbound) -> bool:
     """Whether the client is one of Google's."""
-    return inbound.path.startswith("/v1beta/") or any(
+    return inbound.path.startswith(GOOGLE_PATHS) or any(
         name in inbound.headers for name in CLIENT_HEADERS
     )
 

@@ -218,6 +218,7 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     volatile_system: tuple[str, ...] | None = None
     record_wait: float | None = None
     thinking: ThinkingMember = "reasoning_content"
+    pass_through_paths: bool | tuple[str, ...] = True
     auto_compact: bool | None = None
     compaction: CompactionSettings = CompactionSettings()
     upstream: tuple[UpstreamTable, ...] = ()
@@ -268,6 +269,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     thinking: ThinkingMember = "reasoning_content"
     journal: Path | None = None
     volatile: tuple[re.Pattern[str], ...] = tuple(map(re.compile, VOLATILE_SYSTEM))
+    pass_through_paths: bool | tuple[str, ...] = True
     offline_pace: float = 0.0
     sample: bool = False
     auto_compact: bool = False
@@ -347,6 +349,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         ping_seconds=_first(file.ping_seconds, None, None, PING_SECONDS),
         limits=file.limits,
         thinking=file.thinking,
+        pass_through_paths=file.pass_through_paths,
         record_wait=_read_record_wait(file.record_wait, environ),
         journal=companion_path(store or _expand(DEFAULT_STORE), JOURNAL_SUFFIX, environ),
         volatile=_read_patterns(file.volatile_system),
