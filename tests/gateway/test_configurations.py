@@ -47,6 +47,15 @@ def translated(tmp_path_factory, upstream):
 
 
 @pytest.fixture(scope="module")
+def closed(tmp_path_factory):
+    """A gateway that passes on no paths that it does not know."""
+    folder = tmp_path_factory.mktemp("closed")
+    (folder / "weft.toml").write_text("pass_through_paths = false\n")
+    with weft_serve(folder, f"--config={folder / 'weft.toml'}") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
 def keyed(tmp_path_factory):
     with weft_serve(tmp_path_factory.mktemp("keyed"), WEFT_API_KEYS="one,two") as running:
         yield running
@@ -197,10 +206,8 @@ def test_many_concurrent_callers_are_answered_and_recorded(translated):
         ("/v1/chat/completion", {}, lambda body: body["error"]["type"]),
     ],
 )
-def test_an_unknown_path_lists_the_known_ones_in_the_callers_format(
-    translated, path, headers, read
-):
-    status, reply_headers, data = post(translated.url + path, b"{}", headers)
+def test_an_unknown_path_lists_the_known_ones_in_the_callers_format(closed, path, headers, read):
+    status, reply_headers, data = post(closed.url + path, b"{}", headers)
     body = orjson.loads(data)
     assert (status, reply_headers["content-type"]) == (404, "application/json")
     assert read(body)

@@ -51,6 +51,18 @@ def gateway(tmp_path_factory, upstream):
         yield running
 
 
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory, upstream):
+    """A gateway that passes on no paths that it does not know; test_vendor_paths has the others."""
+    folder = tmp_path_factory.mktemp("closed")
+    (folder / "weft.toml").write_text("pass_through_paths = false\n")
+    flags = [
+        f"--upstream={name}={protocol}:{upstream.url}" for protocol, name in UPSTREAM_NAMES.items()
+    ]
+    with weft_serve(folder, f"--config={folder / 'weft.toml'}", *flags) as running:
+        yield running
+
+
 def ask(gateway, protocol, model):
     body = {**BODIES[protocol], "model": model}
     path = REQUEST_PATHS[protocol].format(model=quote(model, safe=""))
@@ -142,9 +154,9 @@ def test_a_query_is_re_encoded(gateway, upstream, protocol, query, encoded):
         "/v1beta/models/x:deleteEverything",
     ],
 )
-def test_only_known_endpoints_go_upstream(gateway, upstream, path):
+def test_only_known_endpoints_go_upstream(closed, upstream, path):
     upstream.then(REFUSED)
-    parts = urlsplit(gateway.url)
+    parts = urlsplit(closed.url)
     body = orjson.dumps({**BODIES["anthropic"], "model": "a/m"})
     head = f"POST {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: {len(body)}\r\n"
     with socket.create_connection((parts.hostname, parts.port), timeout=60) as raw:

@@ -282,6 +282,7 @@ HOSTILE = [
     "/v1/http://evil.example/",
     "//evil.example/v1/files",
     "/v1/./files",
+    "/v1/files;x=1",  # some servers ignore what follows the `;`
     "/upload/../v1/files",
     "/v1/models/../files",
 ]

@@ -44,7 +44,7 @@ from .state import State
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 _PREFIX = re.compile(r"(/upload)?/v1(beta|alpha)?/[^/]")
-_SEGMENT = re.compile(r"[^\x00-\x1f\x7f-\x9f/\\%]+")
+_SEGMENT = re.compile(r"[^\x00-\x1f\x7f-\x9f/\\%;]+")
 _MODEL_PATH = re.compile(r"(?P<before>/v1(?:beta|alpha)?/models/)(?P<model>.+)(?P<method>:\w+)")
 _ID = re.compile(r"(?=.*[0-9])[A-Za-z0-9_.:-]{8,}")
 _MODEL_FIELD = re.compile(
@@ -242,7 +242,7 @@ async def _check_path(state: State, inbound: Inbound, caller: Caller) -> None:
     for segment in inbound.path[1:].split("/"):
         if segment in (".", "..") or not _SEGMENT.fullmatch(segment):
             raise Refused(
-                "the path has a part that is empty, `.`, `..`, or has `\\`, `%`, or "
+                "the path has a part that is empty, `.`, `..`, or has `\\`, `;`, `%`, or "
                 "control characters"
             )
     if not isinstance(allowed, bool):
