@@ -1,8 +1,10 @@
 """What an upstream or a client does to one caller never reaches another."""
 
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -11,7 +13,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from servers import post, weft_serve
+from servers import LAUNCH, post, weft_serve
 
 CHAT = "/v1/chat/completions"
 
@@ -356,3 +358,40 @@ def test_the_page_works_behind_nginx(tmp_path, proxied):
     finally:
         process.terminate()
         process.wait(60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_signal_lets_a_running_answer_finish(tmp_path, number):
+    begun, signalled = threading.Event(), threading.Event()
+
+    def answer(connection: socket.socket, _: bytes) -> None:
+        body = chat_body("complete")
+        connection.sendall(http(body)[:-10])
+        begun.set()
+        signalled.wait(60)
+        connection.sendall(body[-10:])
+
+    with RawUpstream(answer) as upstream:
+        flags = ["--upstream", f"x=openai-chat:{upstream.url}"]
+        with weft_serve(tmp_path, *flags) as gateway:
+            answers = []
+            asking = threading.Thread(target=lambda: answers.append(ask(gateway, "hello")))
+            asking.start()
+            assert begun.wait(60)
+            gateway.process.send_signal(number)
+            time.sleep(0.2)  # the signal arrives before the end of the answer
+            signalled.set()
+            asking.join(60)
+            assert gateway.process.wait(60) == 0
+    status, _, body = answers[0]
+    assert (status, b"complete" in body) == (200, True)
+
+
+def test_a_host_name_that_is_too_long_is_one_clear_line(tmp_path):
+    store = f"postgresql://u:PASSWORD@{'a' * 70}.b/x"
+    command = [sys.executable, "-c", LAUNCH, "threads", "--store", store]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ran.returncode == 1
+    assert ran.stderr.count("\n") == 1
+    assert "cannot be reached" in ran.stderr
+    assert "PASSWORD" not in ran.stderr

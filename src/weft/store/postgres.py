@@ -317,7 +317,7 @@ class PostgresDatabase:
             return psycopg.connect(
                 self.url, autocommit=True, connect_timeout=CONNECT_SECONDS, application_name="weft"
             )
-        except psycopg.Error as error:
+        except (psycopg.Error, UnicodeError) as error:  # a label of a host name may be too long
             raise StoreError(
                 f"the store {self._name!r} cannot be reached: {_one_line(error)}"
             ) from None
@@ -391,7 +391,7 @@ def url_without_password(url: str) -> str:
     return f"{shown}?{parameters}" if parameters else shown
 
 
-def _one_line(error: psycopg.Error) -> str:
+def _one_line(error: Exception) -> str:
     """The message of an error, in one line."""
     return " ".join(str(error).split())
 
