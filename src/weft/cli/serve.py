@@ -28,7 +28,7 @@ def require_server() -> None:
     if missing:
         raise ConfigError(
             f"the gateway needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'}"
-            " not installed: pip install '.[serve]' in the folder of Weft"
+            " not installed: pip install 'weft[serve]' (in a clone of Weft: pip install '.[serve]')"
         )
 
 

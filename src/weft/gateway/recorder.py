@@ -100,6 +100,8 @@ APPEND_SECONDS = 1.0
 """How long records on their way to the journal may take."""
 BATCH_JOBS = 256
 """How many jobs or records are written in one transaction, at most or a few more."""
+SAVE_SECONDS = 30.0
+"""How often the store's log is copied to its main file while exchanges are recorded."""
 CLOSE_SECONDS = 5.0
 JOURNALED_LIMIT = 1000
 """How many answers in the journal are remembered, so that a client can continue them by id."""
@@ -229,6 +231,8 @@ class ExchangeRecorder:
         self.lost = 0
         self._threads: dict[str, None] = {}
         """The threads to which exchanges were recorded, in the order of their first exchange."""
+        self._is_unsaved = False
+        self._last_save = time.monotonic()
         self._record_wait = record_wait
         self._context = RecordingContext(DigestCache(), SentBodyCache(), volatile)
         self._queue: SimpleQueue[_Batch | None] = SimpleQueue()
@@ -620,8 +624,22 @@ class ExchangeRecorder:
             if not jobs and not self._uses_journal:
                 self._update_text_index()
             self._adopt_journals()
+            self._checkpoint(is_idle=not jobs)
             if self._uses_journal and time.monotonic() >= self._next_drain:
                 self._drain()
+
+    def _checkpoint(self, *, is_idle: bool) -> None:
+        """Move what was recorded to the store's main file, so that a copy of that file has it.
+
+        A thread of its own does it: recording goes on meanwhile.
+        """
+        now = time.monotonic()
+        self._is_unsaved |= not is_idle
+        if not self._is_unsaved or not (is_idle or now - self._last_save >= SAVE_SECONDS):
+            return
+        self._is_unsaved, self._last_save = False, now
+        with suppress(RuntimeError):  # the recorder is being closed, and the store saves everything
+            self._readers.submit(self.store.checkpoint)
 
     def _update_text_index(self) -> None:
         """Fill the text index while there is nothing to record; a search does it otherwise."""

@@ -523,6 +523,13 @@ class Store(Protocol):
         """The commits with these numbers, in this order, each with its thread."""
         ...
 
+    def checkpoint(self) -> None:
+        """Move what was written to the store's main file, as far as nobody is in the way.
+
+        It waits for nobody and nobody waits for it. Stores that are not a file do nothing.
+        """
+        ...
+
     def maintenance(self) -> "Maintenance":
         """The operations that `fsck`, `gc` and `forget` need."""
         ...

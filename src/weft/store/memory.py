@@ -145,6 +145,9 @@ class MemoryStore:
         self._tables = Tables()
         self._rollbacks: list[Rollback] = []
 
+    def checkpoint(self) -> None:
+        """Nothing to do: there is no file."""
+
     def maintenance(self) -> Maintenance:
         return MemoryMaintenance(self)
 

@@ -90,6 +90,9 @@ class SqlStore:
     def transaction(self) -> AbstractContextManager[None]:
         return self._db.savepoint() if self._db.in_transaction else self._db.transaction()
 
+    def checkpoint(self) -> None:
+        """Nothing to do: a database server does it by itself."""
+
     def maintenance(self) -> Maintenance:
         return SqlMaintenance(self._db, self._read_rows, self._to_steps)
 

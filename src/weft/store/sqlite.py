@@ -9,7 +9,7 @@ second connection.
 import os
 import sqlite3
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from threading import RLock, get_ident
 from types import TracebackType
@@ -48,6 +48,9 @@ class SqliteStore(SqlStore):
         self._file = SqliteFile(str(path))
         self.address = None if str(path) == ":memory:" else os.path.abspath(path)
         super().__init__(self._file)
+
+    def checkpoint(self) -> None:
+        self._file.checkpoint()
 
     def close(self) -> None:
         self._file.close()
@@ -253,6 +256,17 @@ class SqliteFile:
                 raise self._store_error(error) from None
         if is_busy:
             raise StoreError(f"another program reads the store {self._path!r}")
+
+    def checkpoint(self) -> None:
+        """Copy the write-ahead log to the file, on a connection of its own.
+
+        A passive checkpoint takes no lock that readers or writers wait for.
+        https://www.sqlite.org/pragma.html#pragma_wal_checkpoint
+        """
+        if self._is_read_only or self._closed:
+            return
+        with suppress(sqlite3.Error), closing(sqlite3.connect(self._path)) as db:
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def integrity(self) -> list[str]:
         try:
