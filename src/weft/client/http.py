@@ -12,6 +12,7 @@ made. The agent loop is the top layer, so it retries every status that the vendo
 """
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -27,6 +28,7 @@ from weft.codec import CODECS, AnswerOptions, AnswerWriter, Codec
 from weft.model import Event, JsonObject, Origin, Request, Start, fold
 
 from .provider import Provider
+from .proxies import read_proxies
 from .secrets import Secrets
 
 if TYPE_CHECKING:
@@ -270,8 +272,12 @@ class CallLimits(Struct, frozen=True, kw_only=True):
 class HttpClient:
     """The connections to all upstreams."""
 
-    def __init__(self, limits: CallLimits | None = None) -> None:
+    def __init__(
+        self, limits: CallLimits | None = None, *, environ: Mapping[str, str] | None = None
+    ) -> None:
+        """`environ` has the proxies; by default, the environment of the process."""
         self.limits = limits or CallLimits()
+        self._environ = os.environ if environ is None else environ
         self._pool: Pool | None = None
 
     async def __aenter__(self) -> Self:
@@ -349,5 +355,5 @@ class HttpClient:
         if self._pool is None:
             from .pool import Pool
 
-            self._pool = Pool(self.limits)
+            self._pool = Pool(self.limits, read_proxies(self._environ))
         return self._pool

@@ -215,6 +215,7 @@ class UpstreamTable(Struct, frozen=True, forbid_unknown_fields=True):
     auth_header: str | None = None
     key_env: str | None = None
     key_command: tuple[str, ...] | str = ()
+    proxy: str | None = None
     models: tuple[str, ...] = ()
     system: SystemPolicy = "auto"
     cache: CachePolicy = "auto"
@@ -243,6 +244,7 @@ class UpstreamTable(Struct, frozen=True, forbid_unknown_fields=True):
             headers=self.headers,
             auth_header=self.auth_header,
             key_command=self.key_command,
+            proxy=self.proxy,
             default=self.default,
         )
 
@@ -278,7 +280,7 @@ def read_spec(spec: str) -> UpstreamTable:
 
 SPEC_TABLES = ("headers", "query")
 SPEC_KEYS = (
-    *("path", "query", "headers", "auth_header", "key_command", "key_env"),
+    *("path", "query", "headers", "auth_header", "key_command", "key_env", "proxy"),
     *("system", "cache", "pass_through", "default", "thinking"),
 )
 """Settings of `[[upstream]]` that may follow the URL on the command line."""

@@ -25,6 +25,7 @@ from .connection import Body, Connector, StreamedBody
 from .http import UNREACHED, CallLimits, Retry, RetryPolicy, plan_retry, status_text
 from .key_command import read_token
 from .provider import Provider
+from .proxies import Proxies, WrongProxy, find_proxy
 from .secrets import Secrets, read_secrets
 
 BAD_GATEWAY = 502
@@ -196,8 +197,9 @@ class HttpReply:
 class Pool:
     """The connections of one event loop to all upstreams."""
 
-    def __init__(self, limits: CallLimits) -> None:
+    def __init__(self, limits: CallLimits, proxies: Proxies) -> None:
         self.limits = limits
+        self._proxies = proxies
         self._sessions: dict[str, aiohttp.ClientSession] = {}
         self._slots: dict[str, asyncio.Semaphore] = {}
 
@@ -286,15 +288,21 @@ class Pool:
         limits: CallLimits,
     ) -> HttpReply:
         """One attempt, up to the answer's headers; waits for a free connection first."""
+        url = provider.url(path)
+        try:
+            proxy = find_proxy(url, provider.proxy, self._proxies)
+        except WrongProxy as wrong:
+            raise UpstreamFailed(f"upstream {provider.name!r} cannot be reached: {wrong}") from None
         slots = await self._acquire(provider)
         started = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(min(self.limits.first_byte, self.limits.total)):
                 response = await self._get_session(owner).request(
                     method,
-                    provider.url(path),
+                    url,
                     data=body,
                     headers=headers,
+                    proxy=proxy,
                     allow_redirects=False,
                 )
         except BaseException:  # a cancelled call must free its connection, too
@@ -393,6 +401,10 @@ def _timeout_error(name: str, reason: str) -> UpstreamFailed:
 
 def describe(error: Exception) -> str:
     """The reason without addresses or bytes, because clients of the gateway read it too."""
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        return "its proxy cannot be reached"
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"its proxy answered with status {error.status}"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "its host name is not known"
     if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):

@@ -29,6 +29,7 @@ from .address import (
     split_query,
 )
 from .key_command import read_command
+from .proxies import check_proxy
 
 _UPSTREAM_SPEC = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)=(?P<protocol>[a-z-]+):(?P<url>https?://\S+)"
@@ -49,6 +50,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     - `key_command`: the command that prints its key; empty if the key is `key`, or there is none.
     - `auth`: the header of the key and the prefix of its value, if they are not the protocol's.
     - `headers`: headers that the protocol needs; those of a request win over them.
+    - `proxy`: the URL of its proxy; `none` for none; `None` for the one of the environment.
     - `own_headers`: headers of every request to this upstream; they win over all others.
     - `models`: patterns of the model names that it serves; empty if unknown.
     - `vendor`: the vendor whose models it serves.
@@ -76,6 +78,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     auth: tuple[str, str] | None = None
     headers: tuple[tuple[str, str], ...] = ()
     own_headers: tuple[tuple[str, str], ...] = ()
+    proxy: str | None = None
     stream_members: JsonObject = {}
     thinking_members: JsonObject = {}
     system: SystemPolicy = "auto"
@@ -217,6 +220,7 @@ def make_provider(
     headers: Mapping[str, str] | None = None,
     auth_header: str | None = None,
     key_command: tuple[str, ...] | str = (),
+    proxy: str | None = None,
     default: bool = False,
     place: str = "url",
 ) -> Provider:
@@ -240,6 +244,7 @@ def make_provider(
         own_headers = read_headers(headers or {})
         auth = None if auth_header is None else read_auth(auth_header)
         command = read_command(key_command)
+        checked_proxy = None if proxy is None else check_proxy(proxy)
     except WrongSetting as wrong:
         raise ConfigError(f"upstream {name!r}: {wrong}") from wrong
     http = CODECS[protocol].http
@@ -255,6 +260,7 @@ def make_provider(
         models=models,
         headers=http.headers,
         own_headers=own_headers,
+        proxy=checked_proxy,
         stream_members=http.stream_members,
         thinking_members=http.thinking_members,
         system=system,
