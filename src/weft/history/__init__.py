@@ -171,6 +171,7 @@ if TYPE_CHECKING:
         threads_with,
     )
     from .terms import Word, count_terms
+    from .turns import is_typed, running_turn
 
 __getattr__ = lazy_names(
     __name__,
@@ -221,6 +222,7 @@ __getattr__ = lazy_names(
             "search_matches threads_with"
         ),
         "terms": "Word count_terms",
+        "turns": "is_typed running_turn",
     },
 )
 
@@ -324,6 +326,7 @@ __all__ = [
     "is_same_input",
     "is_signed",
     "is_switch",
+    "is_typed",
     "is_visible",
     "match_key",
     "match_points",
@@ -356,6 +359,7 @@ __all__ = [
     "restore_original_order",
     "run_step",
     "run_steps",
+    "running_turn",
     "search_commits",
     "search_matches",
     "setup_changes",

@@ -9,7 +9,7 @@ counts are running sums beside the shared list, computed on first use.
 incremental one extends the view before, so the two cannot differ.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from threading import Lock
 
 from weft.ids import Id
@@ -26,6 +26,7 @@ from .ops import (
     run_steps,
     with_slots,
 )
+from .turns import running_turn
 
 # Some rows of a long thread, compiled without the rest.
 #
@@ -160,6 +161,9 @@ def _inserted_slots(inserts: Iterable[Insert]) -> set[Id]:
 #
 # So for each row with signed thinking one number is kept: the fingerprint of all rows that were
 # visible before it when it was appended. Threads without thinking pay nothing for this.
+#
+# A compaction is the exception for the running turn (`turns`): the thinking of that turn is bound
+# again to the rows that are before it after the compaction.
 
 START = 0
 """The fingerprint of no rows."""
@@ -187,6 +191,19 @@ class SignatureIndex:
     def bind(self, slot: Id, depth: int, fingerprint: int) -> None:
         """Remember the fingerprint of the rows that a row was appended after."""
         self._fingerprints[slot] = (depth, fingerprint)
+
+    def bind_again(self, rows: Sequence[Row], slots: Set[Id], depth: int) -> None:
+        """Bind the rows in these slots to what is before them now, after a compaction.
+
+        The vendor demands the thinking of a turn that is still running, although the messages
+        before that turn were compacted.
+        """
+        hashed_count, fingerprint = 0, START
+        for position, row in enumerate(rows):
+            if row.id in slots and row.id is not None:
+                fingerprint = self.fingerprint(rows[hashed_count:position], fingerprint)
+                hashed_count = position
+                self.bind(row.id, depth, fingerprint)
 
     def fingerprint(self, rows: Iterable[Row], start: int = START) -> int:
         """The fingerprint after these rows; the caller leaves out hidden rows."""
@@ -422,6 +439,9 @@ class _ExtendedRows:
 
     def rewrite(self, op: Rewrite, messages: Sequence[Message], step: Step) -> None:
         shared, length, commit = self.shared, self.length, step.commit.id
+        running = (
+            self._valid_in_running_turn() if step.commit.kind == "compact" else frozenset[Id]()
+        )
         if self._is_shared or op.drop or op.insert or length != len(shared.rows):
             before = shared.rows if length == len(shared.rows) else shared.rows[:length]
             rows = apply_rewrite(before, op, messages, commit, shared.index)
@@ -433,6 +453,21 @@ class _ExtendedRows:
             shared.forget_earlier_commits()
         self.length = len(self.shared.rows)
         self._depth = step.depth
+        if running:
+            self.shared.signatures.bind_again(visible_rows(self.shared.rows), running, step.depth)
+
+    def _valid_in_running_turn(self) -> frozenset[Id]:
+        """The slots of the running turn whose signed thinking may be sent."""
+        rows = visible_rows(self.shared.rows[: self.length])
+        start = running_turn(rows)
+        if start is None:
+            return frozenset[Id]()
+        signed = {row.id for row in rows[start:] if row.id is not None and is_signed(row.message)}
+        return (
+            frozenset(signed - self.shared.signatures.stale_signatures(rows))
+            if signed
+            else frozenset()
+        )
 
 
 def is_visible(row: Row, *, reasoning: bool = False) -> bool:
