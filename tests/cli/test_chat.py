@@ -1,10 +1,13 @@
 """The commands of `weft chat`, and its questions about tools."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -223,6 +226,135 @@ def test_a_line_typed_during_an_answer_is_a_hint(tmp_path):
         messages = [m for m in bodies(upstream)[-1]["messages"] if m["role"] != "system"]
     assert [m["role"] for m in messages] == ["user", "assistant", "user"]
     assert "use metric" in str(messages[-1]["content"])
+
+
+@contextmanager
+def offline_chat(folder: Path) -> Iterator[Terminal]:
+    """A chat with the offline model on a terminal, with its files in this folder."""
+    command = [sys.executable, "-c", LAUNCH, "chat", "--store", str(folder / "a.db")]
+    command += ["--thread", "default"]
+    names = ("XDG_CONFIG_HOME", "XDG_STATE_HOME")
+    files = {name: str(folder / name) for name in names}
+    terminal = Terminal(command, {**os.environ, **files, "TERM": "xterm"})
+    try:
+        terminal.wait_for("> ")
+        yield terminal
+    finally:
+        terminal.close()
+
+
+def sent_by(folder: Path) -> list[str]:
+    with weft.open(folder / "a.db") as thread:
+        texts = [m.text for m in thread.compile().messages if m.role == "user"]
+        return [text.partition("\n<checkpoint")[0] for text in texts]
+
+
+def test_lines_are_edited_and_earlier_ones_come_back_also_in_a_later_chat(tmp_path):
+    with offline_chat(tmp_path) as terminal:
+        terminal.type("helo\x1b[Dl\n")  # left, then the missing letter
+        place = terminal.wait_for(" out · ")
+        place = terminal.wait_for("> ", place)
+        terminal.type("other words\n")
+        place = terminal.wait_for(" out · ", place)
+        place = terminal.wait_for("> ", place)
+        terminal.type("\x1b[A\x1b[A!\n")  # up, up
+        place = terminal.wait_for(" out · ", place)
+        place = terminal.wait_for("> ", place)
+        terminal.type("\x04")
+        assert terminal.process.wait(SECONDS) == 0
+    assert sent_by(tmp_path) == ["hello", "other words", "hello!"]
+    history = tmp_path / "XDG_STATE_HOME" / "weft" / "chat-history"
+    assert history.stat().st_mode & 0o777 == 0o600
+    assert history.read_text().splitlines()[-3:] == ["hello", "other words", "hello!"]
+    with offline_chat(tmp_path) as terminal:
+        terminal.type("\x12other\r")  # Ctrl-R, and Enter: a line feed only ends the search
+        place = terminal.wait_for(" out · ")
+        terminal.wait_for("> ", place)
+        terminal.type("/quit\n")
+        assert terminal.process.wait(SECONDS) == 0
+    assert sent_by(tmp_path)[-1] == "other words"
+
+
+def test_ctrl_c_at_the_prompt_clears_the_line_and_a_second_one_leaves(tmp_path):
+    with offline_chat(tmp_path) as terminal:
+        terminal.type("never sent")
+        place = terminal.wait_for("never sent")
+        terminal.process.send_signal(signal.SIGINT)  # Ctrl-C
+        place = terminal.wait_for("Ctrl-C again", place)
+        place = terminal.wait_for("> ", place)
+        terminal.type("sent\n")  # a line between the two: the next one is a first one again
+        place = terminal.wait_for(" out · ", place)
+        place = terminal.wait_for("> ", place)
+        terminal.process.send_signal(signal.SIGINT)  # Ctrl-C
+        place = terminal.wait_for("Ctrl-C again", place)
+        terminal.wait_for("> ", place)
+        terminal.process.send_signal(signal.SIGINT)  # Ctrl-C
+        assert terminal.process.wait(SECONDS) == 0
+    assert sent_by(tmp_path) == ["sent"]
+
+
+def test_a_history_that_cannot_be_written_does_not_end_the_chat(tmp_path):
+    (tmp_path / "XDG_STATE_HOME").write_text("a file, not a folder")
+    with offline_chat(tmp_path) as terminal:
+        terminal.type("hello\n")
+        place = terminal.wait_for(" out · ")
+        terminal.wait_for("> ", place)
+        terminal.type("/quit\n")
+        assert terminal.process.wait(SECONDS) == 0
+
+
+def test_a_terminal_shows_thinking_tokens_and_time_and_a_pipe_only_the_answer(tmp_path):
+    answer = Scripted()
+    answer.pieces = anthropic_answer("Let me think.", "It is done.")
+    with scripted_upstream() as upstream:
+        upstream.then(answer)
+        command = [
+            sys.executable, "-c", LAUNCH, "chat", "--store", str(tmp_path / "a.db"),
+            "--upstream", f"u=anthropic:{upstream.url}", "--model", "u/claude-opus-4-6",
+        ]  # fmt: skip
+        terminal = Terminal(command, {**os.environ, "XDG_STATE_HOME": str(tmp_path)})
+        try:
+            terminal.wait_for("> ")
+            terminal.type("do it\n")
+            place = terminal.wait_for("Let me think.")
+            place = terminal.wait_for("It is done.", place)
+            place = terminal.wait_for("1,200 in, 35 out · $", place)
+            terminal.wait_for(" s", place)
+            terminal.type("/thinking\n")
+            terminal.wait_for("thinking is hidden", place)
+            terminal.type("/quit\n")
+            assert terminal.process.wait(SECONDS) == 0
+        finally:
+            terminal.close()
+    output = chat(tmp_path / "b.db", "what is 6 * 7? use a tool\n")
+    assert "42" in output
+    assert " out · " not in output
+
+
+def anthropic_answer(thinking: str, text: str) -> list[bytes]:
+    """The events of an answer that thinks first."""
+
+    def start(index: int, **block: str) -> dict[str, object]:
+        return {"type": "content_block_start", "index": index, "content_block": block}
+
+    def delta(index: int, **piece: str) -> dict[str, object]:
+        return {"type": "content_block_delta", "index": index, "delta": piece}
+
+    usage, end = {"input_tokens": 1200, "output_tokens": 1}, {"output_tokens": 35}
+    message = {"id": "m", "type": "message", "role": "assistant", "model": "claude-opus-4-6"}
+    events: list[dict[str, object]] = [
+        {"type": "message_start", "message": {**message, "content": [], "usage": usage}},
+        start(0, type="thinking", thinking=""),
+        delta(0, type="thinking_delta", thinking=thinking),
+        delta(0, type="signature_delta", signature="c2ln"),
+        {"type": "content_block_stop", "index": 0},
+        start(1, type="text", text=""),
+        delta(1, type="text_delta", text=text),
+        {"type": "content_block_stop", "index": 1},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": end},
+        {"type": "message_stop"},
+    ]
+    return [f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events]
 
 
 @pytest.mark.skipif(find_spec("claude_agent_sdk") is not None, reason="the SDK is installed")

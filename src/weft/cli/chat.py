@@ -25,7 +25,8 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import ExitStack, aclosing, contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, TextIO, cast
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from weft.errors import ConfigError, ThreadError, WeftError
 from weft.printable import clean_text, escape_json
@@ -39,6 +40,7 @@ from .common import (
     writable_store,
 )
 from .console import print_error
+from .line_editor import LineEditor, history_path
 from .main import EXIT_FAILED, EXIT_INTERRUPTED, add_store_option, nonempty
 from .terminal import MarkdownStream, read_screen
 
@@ -48,10 +50,12 @@ if TYPE_CHECKING:
         AgentEvent,
         ClaudeAgent,
         Compaction,
+        FunctionTool,
         McpServer,
         Permission,
         Permissions,
         ToolRequest,
+        UsageReport,
         UserQuestion,
     )
     from weft.catalog import Catalog
@@ -71,10 +75,13 @@ HELP = """/help            show this help
 /compact         compact the thread now
 /diff [COMMIT]   what changed since a commit or branch (default: your last message)
 /attach FILE     send a file (image, PDF, text, audio) with your next message
+/thinking        show or hide what the model thinks
 /tools           list the tools
 /quit            leave; the thread stays (`weft log --thread {thread}`)
-Ctrl-C stops an answer. Everything else is sent to the model; what you type while it answers is a
-hint for its next step."""
+The arrow keys edit the line and bring back earlier lines; Ctrl-R searches them. Ctrl-C stops an
+answer. At the prompt it clears the line, and a second Ctrl-C leaves. Everything else is sent to the
+model; what you type while it answers is a hint for its next step."""
+LEAVE_NOTE = "\n(Ctrl-C again, Ctrl-D or /quit leaves)"
 HINT_NOTE = "(queued: it is read before the next step)"
 AGENTS = ("weft", "claude")
 RETRY_HINT = "an empty line or /retry asks again"
@@ -287,6 +294,7 @@ class Chat:
         self._files = files
         self._exit_code = 0
         self._is_terminal = sys.stdin.isatty() and not args.json
+        self._shows_thinking = True
         self._typed_lines: TypedLines | None = None
         self._queued_lines: list[str] = []
         """Lines to read after the answer: commands, and hints that came too late."""
@@ -303,13 +311,24 @@ class Chat:
         self.agent = Agent(
             self.thread,
             route.model,
-            self.servers,
+            [*self.servers, *self._demo_tools(route)],
             system=self._args.system,
             provider=route.provider,
             catalog=self._catalog,
             permission=self._permissions,
             compaction=make_compaction(self._args, self._catalog),
         )
+
+    def _demo_tools(self, route: "Route") -> "Sequence[Callable[..., Any] | FunctionTool]":
+        """The tools of the offline model, which has nothing else to show."""
+        from weft.client import OFFLINE
+
+        if route.provider is not OFFLINE:
+            return ()
+        from weft.demo import demo_tools
+        from weft.thread import threads
+
+        return demo_tools(self.thread.store, lambda: threads(self.thread.store))
 
     def _make_claude(self, url: str, model: str | None) -> "ClaudeAgent":
         from weft.agent import ClaudeAgent, ClaudeOptions
@@ -340,14 +359,26 @@ class Chat:
     def read_lines(self) -> int:
         """Read lines and send them, or run them as commands."""
         as_json = self._args.json
-        prompt = "> " if self._is_terminal else ""
-        if prompt:
+        read_line: Callable[[], str] = input
+        if self._is_terminal:
+            read_line = LineEditor("> ", history_path(os.environ)).read
             print(safe(GREETING.format(model=self.agent.model, thread=self.thread.name)))
+        is_leaving = False
         while True:
             try:
-                line = self._queued_lines.pop(0) if self._queued_lines else input(prompt)
+                line = self._queued_lines.pop(0) if self._queued_lines else read_line()
             except EOFError:
                 return self._exit_code
+            except KeyboardInterrupt:
+                if not self._is_terminal:
+                    raise
+                if is_leaving:
+                    print()
+                    return self._exit_code
+                is_leaving = True
+                print(LEAVE_NOTE)
+                continue
+            is_leaving = False
             text = line.strip()
             command = None if as_json else COMMAND.match(text)
             if command is not None and command[0] in LEAVE_COMMANDS:
@@ -397,7 +428,9 @@ class Chat:
         if not self._is_terminal:
             return await print_turn(self.agent, text, self._args.json, sys.stdout, files)
         with TypedLines(self._hint) as self._typed_lines:
-            return await print_turn(self.agent, text, self._args.json, sys.stdout, files)
+            return await print_turn(
+                self.agent, text, self._args.json, sys.stdout, files, self._shows_thinking
+            )
 
     def _hint(self, line: str) -> None:
         """Take a line that was typed while an answer is written: a command waits, other text is a
@@ -499,6 +532,11 @@ class Chat:
         self._files += read_attachments(path)
         print(safe(f"{path!r} will be sent with your next message"))
 
+    def thinking(self, _: str) -> None:
+        """Show or hide the thinking of later answers."""
+        self._shows_thinking = not self._shows_thinking
+        print("thinking is shown" if self._shows_thinking else "thinking is hidden")
+
     def tools(self, _: str) -> None:
         """List the tools."""
         from weft.agent import ClaudeAgent
@@ -537,6 +575,7 @@ CHAT_COMMANDS: dict[str, Callable[[Chat, str], None]] = {
     "/help": Chat.help,
     "/model": Chat.model,
     "/retry": Chat.retry,
+    "/thinking": Chat.thinking,
     "/tools": Chat.tools,
     "/undo": Chat.undo,
 }
@@ -614,11 +653,17 @@ async def print_turn(
     as_json: bool,
     out: TextIO,
     files: "tuple[Media, ...]" = (),
+    shows_thinking: bool = False,
 ) -> int:
-    """Run one turn and print its events; without a text the model is asked again."""
-    from weft.agent import Failure, TextDelta, to_json
+    """Run one turn and print its events; without a text the model is asked again.
+
+    A terminal also gets the thinking, and what the turn took.
+    """
+    from weft.agent import Failure, TextDelta, ThinkingDelta, UsageReport, to_json
 
     code = 0
+    start = monotonic()
+    reports: list[UsageReport] = []
     printer = AnswerPrinter(out)
     running = cast("AsyncGenerator[AgentEvent]", agent.run(text, attach=files))
     async with aclosing(running) as events:
@@ -632,12 +677,19 @@ async def print_turn(
                 print(escape_json(line) if out.isatty() else line, file=out, flush=True)
             elif isinstance(event, TextDelta):
                 printer.add(event.id, event.text)
+            elif isinstance(event, ThinkingDelta):
+                if shows_thinking:
+                    printer.think(event.text)
+            elif isinstance(event, UsageReport):
+                reports.append(event)
             else:
                 printer.close()
                 shown_text = event_text(event)
                 print(clean_text(shown_text) if out.isatty() else shown_text, end="", file=out)
                 out.flush()
     printer.close()
+    if not as_json and out.isatty() and reports:
+        print(printer.dim(usage_line(reports, monotonic() - start)), file=out)
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         # Ctrl-C closed the connection, and the run reported that as a failure of the upstream.
@@ -653,9 +705,24 @@ class AnswerPrinter:
         self._screen = read_screen(out, os.environ)
         self._stream: MarkdownStream | None = None
         self._block = ""
+        self._is_thinking = False
+
+    def think(self, text: str) -> None:
+        """Print more of the thinking; a terminal shows it, other programs get the answer only."""
+        if not self._out.isatty():
+            return
+        if not self._is_thinking:
+            self.close()
+            self._is_thinking = True
+        print(self.dim(clean_text(text)), end="", file=self._out, flush=True)
+
+    def dim(self, text: str) -> str:
+        return self._screen.paint(text, "dim")
 
     def add(self, block: str, text: str) -> None:
         """Print more of a block."""
+        if self._is_thinking:
+            self.close()
         if not self._out.isatty():
             print(text, end="", file=self._out, flush=True)
             return
@@ -668,9 +735,23 @@ class AnswerPrinter:
 
     def close(self) -> None:
         """Print the rest of the block."""
+        if self._is_thinking:
+            print("\n", file=self._out, flush=True)
+            self._is_thinking = False
         if self._stream is not None:
             print(self._stream.close(), end="", file=self._out, flush=True)
             self._stream = None
+
+
+def usage_line(reports: "Sequence[UsageReport]", seconds: float) -> str:
+    """The tokens, the cost and the time of a turn: `1,200 in, 35 out · $0.0042 · 3.1 s`."""
+    cached = sum(report.cached or 0 for report in reports)
+    tokens_in = sum(report.input for report in reports)
+    tokens = f"{tokens_in:,} in{f' ({cached:,} cached)' if cached else ''}"
+    cost = reports[-1].cost  # of the whole run
+    price = "$?" if cost is None else f"${cost:.{4 if 0 < cost < 1 else 2}f}"
+    output = sum(report.output for report in reports)
+    return f"{tokens}, {output:,} out · {price} · {seconds:.1f} s"
 
 
 def event_text(event: "AgentEvent") -> str:
