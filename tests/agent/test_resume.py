@@ -19,13 +19,12 @@ import pytest
 
 import weft
 from servers import SECONDS, Scripted, Upstream, scripted_upstream
-from weft.agent import Agent
-from weft.agent.open_calls import INTERRUPTED, NOT_RUN
+from weft.agent import INTERRUPTED, NOT_RUN, Agent
 from weft.errors import ThreadError
 from weft.history import decode_call
 from weft.model import Message, Text, ToolCall, ToolResult
 from weft.store import open_store
-from weft.thread.transfer.archive import read_archive, restore_archive, write_archive
+from weft.thread import archive_bytes, fsck, import_bytes
 
 KILLS = 100 if os.environ.get("WEFT_TORTURE") else 4
 
@@ -287,10 +286,9 @@ def test_open_calls_survive_an_export(
     thread: weft.Thread, upstream: Upstream, tmp_path: Path
 ) -> None:
     _, tools = interrupted(thread, upstream)
-    assert weft.thread.fsck(thread.store).flaws == ()
+    assert fsck(thread.store).flaws == ()
     assert thread.attempts() == []
-    archive = read_archive(b"".join(write_archive(thread.store, [thread.name])))
-    restore_archive(open_store(tmp_path / "copy.db"), archive, 1.0)
+    import_bytes(open_store(tmp_path / "copy.db"), archive_bytes(thread.store, [thread.name]))
     with weft.open(tmp_path / "copy.db", thread.name) as copy:
         agent = make_agent(copy, upstream, tools.stuck, tools.fast)
         assert [each.state for each in agent.open_calls()] == ["started", "ended"]
@@ -456,7 +454,7 @@ def test_a_killed_run_is_resumed(upstream: Upstream, tmp_path: Path, seed: int) 
     ]
     with weft.open(path) as thread:
         texts = [(id, text) for id, text, _ in results(thread)]
-        assert weft.thread.fsck(thread.store).flaws == ()
+        assert fsck(thread.store).flaws == ()
     assert texts == [
         (
             f"call {number}",

@@ -37,7 +37,7 @@ from .events import (
 )
 from .loop import Agent, AgentAnswer, AgentTool, Answered, Ask, Run, RunState, ToolSource, converse
 from .mcp import McpServer
-from .open_calls import OpenCall
+from .open_calls import INTERRUPTED, NOT_RUN, OpenCall
 from .system_messages import DisplayedMessage, display_system_message, skip_note, table_json
 from .tools import (
     AskPermission,
@@ -51,6 +51,8 @@ from .tools import (
 )
 
 __all__ = [
+    "INTERRUPTED",
+    "NOT_RUN",
     "Agent",
     "AgentAnswer",
     "AgentEvent",

@@ -132,8 +132,8 @@ def read_answer(store: Store, scope: str, id: str) -> StoredAnswer | None:
 
 def write_answer(answer: StoredAnswer) -> JsonObject:
     """The response object. Like the vendor's, it repeats the instructions and the tools."""
-    codec = CODECS[PROTOCOL]
-    body = codec.encode_response(answer.response, answer.created).body
+    writer = AnswerWriter(CODECS[PROTOCOL], AnswerOptions(created=answer.created))
+    body = writer.write_body(answer.response).body
     sent = _write_request(answer.request)
     repeated = {name: sent[name] for name in ("instructions", "tools") if name in sent}
     body = {**body, **repeated}
@@ -141,8 +141,7 @@ def write_answer(answer: StoredAnswer) -> JsonObject:
     if origin is not None and origin.protocol == PROTOCOL:
         # The items of the vendor itself, with their ids and everything that only it knows.
         own = {PROTOCOL: {"envelope": body}}
-        native = codec.encode_response(structs.replace(answer.response, ext=own), answer.created)
-        return native.body
+        return writer.write_body(structs.replace(answer.response, ext=own)).body
     return body
 
 

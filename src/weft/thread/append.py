@@ -4,7 +4,8 @@
 no store. `read_answer` and `result_blocks` read what callers pass as an answer or a tool result.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from msgspec import structs
@@ -12,9 +13,18 @@ from msgspec import structs
 from weft.codec import CODECS
 from weft.compact import create_checkpoint_content, generate_checkpoint_id
 from weft.errors import ThreadError, WrongValue
-from weft.history import Append, Draft, Priority
+from weft.history import Append, Draft, Priority, decode_entry
 from weft.ids import Id
-from weft.model import Block, JsonObject, Message, Reminder, Response, Text, ToolResult
+from weft.model import (
+    Block,
+    JsonObject,
+    Message,
+    Reminder,
+    Response,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 
 from .arguments import check_objects, check_priority, check_texts
 from .content import (
@@ -33,15 +43,23 @@ from .info import CommitInfo, auto_note, first_text
 TURN_ROLES = ("user", "tool")
 """The roles whose messages end with a checkpoint."""
 
+NEWEST_COMMITS = 32
+"""How many commits are read first to find an open call; it is nearly always in the last one."""
 
-def append(handle: Handle, draft: Draft, *, checkpoint: bool = True) -> CommitInfo:
+
+def append(
+    handle: Handle, draft: Draft, *, checkpoint: bool = True, answers: Sequence[str] = ()
+) -> CommitInfo:
     """Commit a drafted message.
 
     With `checkpoint`, a message of a user or a tool gets a checkpoint if the thread uses them.
+    `answers` are the ids of the calls that the message answers; they must wait for a result.
     """
 
     def make_draft(head: Id | None) -> tuple[Draft, tuple[Id, ...]]:
         message, no_merged_parents = draft.messages[0], ()
+        if answers:
+            _check_open_calls(handle, head, answers)
         if not (checkpoint and handle.checkpoints and message.role in TURN_ROLES):
             return draft, no_merged_parents
         with_checkpoint = _with_checkpoint(handle, message, head)
@@ -51,6 +69,44 @@ def append(handle: Handle, draft: Draft, *, checkpoint: bool = True) -> CommitIn
     # A message can follow any head. If the head has moved, `make_draft` is called again, so the
     # checkpoint's id is always made from the head that the message follows.
     return handle.land("append", make_draft, any_head=True)
+
+
+def _check_open_calls(handle: Handle, head: Id | None, answers: Sequence[str]) -> None:
+    """Raise `ThreadError` for a result of an unknown call while other calls wait for theirs.
+
+    Without waiting calls every result is accepted: a history may begin in the middle of a turn, and
+    what a second result of one call means is the request writer's decision.
+    """
+    unknown = dict.fromkeys(answers)
+    results: Counter[str] = Counter()
+    waiting: list[str] = []
+    for message in _newest_messages(handle, head):
+        results.update(block.call_id for block in message.blocks if isinstance(block, ToolResult))
+        for block in message.blocks:
+            if not isinstance(block, ToolCall):
+                continue
+            unknown.pop(block.id, None)
+            if results[block.id]:
+                results[block.id] -= 1
+            else:
+                waiting.append(block.id)
+        if not unknown:
+            return
+    if waiting:
+        names = ", ".join(map(repr, waiting))
+        raise ThreadError(f"no call {next(iter(unknown))!r} waits for a result; these do: {names}")
+
+
+def _newest_messages(handle: Handle, head: Id | None) -> Iterator[Message]:
+    """The messages of a branch as they were written, the newest first."""
+    pending, page = head, NEWEST_COMMITS
+    while pending is not None:
+        steps = handle.store.walk(handle.name, pending, limit=page)
+        for step in reversed(steps):
+            for content in reversed(step.contents):
+                yield decode_entry(content)
+        parents = steps[0].commit.parents
+        pending, page = (parents[0] if parents else None), page * 4
 
 
 def content_draft(

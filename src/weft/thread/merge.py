@@ -28,6 +28,7 @@ from weft.history import (
     CHOICES,
     AnyConflict,
     Choose,
+    Conflict,
     Diff,
     Draft,
     Merged,
@@ -554,6 +555,10 @@ def revert(
                 f"{conflict.place} was changed since" for conflict in merged.conflicts
             )
             reason = f"{target.hex()[:12]} cannot be reverted: {changes}"
+            later = _changes_since(handle, head, target, merged.conflicts)
+            if later:
+                commits = ", then ".join(f"{kind} {id.hex()[:12]}" for id, kind in later)
+                reason += f"; revert {commits} first"
             raise MergeConflict(reason, merged.conflicts)
         rows = _in_original_order(handle, head, target, merged.rows)
         change = plan_state(view.state, State(rows, merged.setup))
@@ -565,6 +570,25 @@ def revert(
         return Draft("revert", change.op, change.messages, commit_note, metadata), ()
 
     return land_or_preview(handle, "revert", make_draft, preview)
+
+
+def _changes_since(
+    handle: Handle, head: Id | None, target: Id, conflicts: Sequence[AnyConflict]
+) -> list[tuple[Id, str]]:
+    """The commits after `target` that changed the rows in conflict: id and kind, newest first."""
+    if head is None:
+        return []
+    slots = {conflict.slot for conflict in conflicts if isinstance(conflict, Conflict)}
+    depth = handle.store.read_depths(handle.name, head, [target]).get(target)
+    if depth is None:
+        return []
+    changes: list[tuple[Id, str]] = []
+    for step in handle.store.walk(handle.name, head, after=depth):
+        before = handle.view(step.commit.parents[0] if step.commit.parents else None)
+        after = handle.view(step.commit.id)
+        if any(before.find(slot) != after.find(slot) for slot in slots):
+            changes.append((step.commit.id, step.commit.kind))
+    return changes[::-1]
 
 
 def _in_original_order(

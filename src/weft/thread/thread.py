@@ -600,7 +600,10 @@ class Thread:
         message: str | None = None,
         metadata: JsonObject | None = None,
     ) -> CommitInfo:
-        """Append the result of one tool call as a turn of its own."""
+        """Append the result of one tool call as a turn of its own.
+
+        Raises `ThreadError` if the id is unknown while other calls wait for their results.
+        """
         check_text("call_id", call_id)
         failed = check_flag("is_error", is_error) or None
         result = ToolResult(call_id, result_blocks(content), failed)
@@ -617,10 +620,13 @@ class Thread:
         message: str | None = None,
         metadata: JsonObject | None = None,
     ) -> CommitInfo:
-        """Append all results of one turn as one message: results, text, reminder, checkpoint."""
+        """Append all results of one turn as one message: results, text, reminder, checkpoint.
+
+        Raises `ThreadError` for an unknown id while other calls wait for their results.
+        """
         note = read_note(note, message)
         draft = results_draft(results, note=note, metadata=metadata, text=text, reminder=reminder)
-        return append(self._handle, draft)
+        return append(self._handle, draft, answers=[result.call_id for result in results])
 
     def commit_message(
         self,
