@@ -188,7 +188,7 @@ def test_a_young_thread_is_compacted_to_a_budget_that_works(tab, store):
         for number in range(3):
             thread.user(f"Question {number}: " + "why? " * 150)
             thread.assistant(f"Answer {number}: " + "because. " * 150)
-        thread.user("The last question " + "is long. " * 300)
+        thread.user("The last question " + "is long. " * 900)  # with the rules: over half
     page = tab("young")
     page.click("#compact")
     preview = page.locator("#preview")
