@@ -6,6 +6,8 @@ Without a folder of transcripts (`--corpus`, or the variable `WEFT_CORPUS`) the 
 are measured alone. The parts are:
 
 - `retention`: what later calls need, beside recency, set cover and BM25 (`memory_measures`)
+- `exam`: needed items, changed facts, names and the user's words in the frozen talks of
+  `bench/exam`, which nobody tunes on (`memory_exam`)
 - `validation`: the same for an extract whose constants are fitted on one session and measured on
   the others
 - `rules`: how many of twenty rules are still there, verbatim, after five compactions
@@ -32,6 +34,7 @@ from time import process_time
 
 import memory_data as data
 import memory_questions as questions
+from memory_exam import measure_exam
 from memory_fit import fit
 from memory_measures import (
     CUTS,
@@ -62,6 +65,9 @@ from weft.tokens import counter_for, counter_for_model
 
 SEEDS = (1, 2, 3)
 PLANS = range(30)
+TUNED = "claude-code-258c7280"
+"""The recorded session that the constants of the extract were chosen on."""
+
 RECALL_TOKENS = 500
 
 
@@ -94,7 +100,11 @@ class DataSet:
 
 def measure_retention(data_set: DataSet) -> None:
     """One table for each budget: the mean over transcripts and cuts, and each transcript."""
-    groups = {"recorded": data_set.transcripts, "generated": data_set.sessions}
+    groups = {
+        "tuned": [t for t in data_set.transcripts if t.name == TUNED],
+        "not tuned": [t for t in data_set.transcripts if t.name != TUNED],
+        "generated": data_set.sessions,
+    }
     for label, transcripts in groups.items():
         for share in data_set.budgets if transcripts else ():
             names = " ".join(f"{name:>8}" for name in Scores.__struct_fields__)
@@ -392,6 +402,7 @@ def _print_scores(label: str, scores: Scores) -> None:
 
 PARTS = {
     "retention": measure_retention,
+    "exam": lambda data_set: measure_exam(data_set.budgets),
     "validation": measure_validation,
     "rules": measure_rules,
     "facts": measure_facts,

@@ -43,6 +43,8 @@ def compacted(*pairs: tuple[str, str], last: str, share: float) -> str:
 )
 def test_two_subjects_are_never_merged_into_a_change(first: str, second: str, share: float) -> None:
     text = compacted((first, "Noted."), (second, "Noted."), last="What holds?", share=share)
+    assert first in text
+    assert second in text
     assert "(was" not in text
     assert "changed later" not in text
 

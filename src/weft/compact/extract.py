@@ -23,8 +23,8 @@ While typed text is missing, the parts 2 to 5 never get more than the user's sha
 budget is used: what one part does not need, the next ones get.
 
 `probability_needed` is a logistic model of how often and how recently a name occurs, and where. Its
-weights were fitted to one recorded coding session: a name counts as needed if the arguments of a
-later call contain it. `make eval` fits them anew and measures them on the other sessions.
+weights were fitted to recorded coding sessions: a name counts as needed if the arguments of a later
+call contain it. `make eval` fits them anew on each session and measures them on the others.
 """
 
 from collections import Counter
