@@ -263,16 +263,6 @@ class Layout:
         and results that complete the pairs of fixed rows."""
         return [row for _, row in self._numbered_kept_rows(cutoff)]
 
-    def rows_after(self, cutoff: int) -> list[Row]:
-        """The rows that stay and follow the last folded row, with the request of an exchange that
-        the cut-off splits."""
-        folded = self.folded(cutoff)
-        last = folded[-1] if folded else -1
-        split_request = self.split_request(cutoff)
-        return [
-            row for i, row in self._numbered_kept_rows(cutoff) if i > last or i == split_request
-        ]
-
     def _fixed_at(self, cutoff: int) -> set[int]:
         """The fixed rows, with the request of an exchange that the cut-off splits."""
         split_request = self.split_request(cutoff)
