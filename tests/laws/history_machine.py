@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import weft
 from laws.judges import LISTS, judge, request
 from weft.errors import ThreadError
-from weft.history import Row, Setup, compile_slots, visible_rows
+from weft.history import Row, Setup, View, compile_present, compile_slots, visible_rows
 from weft.model import Message, Origin, Text, Thinking, ToolCall, ToolResult, side
 from weft.thread import CommitInfo, Thread, archive_bytes, fsck, import_bytes
 
@@ -45,6 +45,7 @@ class History(RuleBasedStateMachine):
         self.number = 0
         self.heads: list[tuple[str | None, list[Row]]] = []
         self.signed: dict[str, tuple[Message, ...]] = {}
+        self.cold: list[tuple[Thread, View]] = []
 
     def teardown(self) -> None:
         """After any operations, every store is valid, and an archive restores all of it."""
@@ -459,6 +460,27 @@ class History(RuleBasedStateMachine):
             end = weft.open(thread.store, branch=thread.current).compile(last=2)
             assert end.rows == compiled.rows[-2:]
 
+    @precondition(lambda self: self.one.head is not None)
+    @rule()
+    def cold_without_the_dropped(self) -> None:
+        """Each store has handles that read only what was present when they were opened."""
+        self.cold = [(thread, cold) for thread in self.threads if (cold := present(thread))]
+
+    @invariant()
+    def what_is_present_is_from_scratch(self) -> None:
+        """Law 7, for a compile that does not read the dropped messages, and for what follows it."""
+        whole = [scratch(thread) for thread in self.threads]
+        for thread, view in zip(self.threads, whole, strict=True):
+            cold = present(thread)
+            if cold is not None:
+                assert same(cold, view)
+        for thread, cold in self.cold:
+            head = thread.store.read_ref(thread.name, thread.current)
+            steps = [] if head is None else thread.store.walk(thread.name, head)
+            ids = [step.commit.id for step in steps]
+            if cold.head in ids:
+                assert same(cold.extend(steps[ids.index(cold.head) + 1 :]), scratch(thread))
+
     @invariant()
     def a_line_alone_is_that_of_the_list(self) -> None:
         slots = {row.id for _, lines in self.heads for row in lines if row.id is not None}
@@ -490,6 +512,34 @@ class History(RuleBasedStateMachine):
             if head is not None:
                 handle = self.threads[1]._handle
                 assert handle.view(bytes.fromhex(head)).rows == lines
+
+
+def present(thread: Thread) -> View | None:
+    """The view of a cold compile that reads only present messages, if there is one."""
+    head = thread.store.read_ref(thread.name, thread.current)
+    return None if head is None else compile_present(thread.store, thread.name, head, 0)
+
+
+def scratch(thread: Thread) -> View:
+    head = thread.store.read_ref(thread.name, thread.current)
+    return View() if head is None else View().extend(thread.store.walk(thread.name, head))
+
+
+def same(one: View, other: View) -> bool:
+    """Whether two views are equal in all that a compile shows."""
+    slots = [row.id for row in other.rows if row.id is not None]
+    return (
+        (one.rows, one.setup, one.head, one.depth)
+        == (other.rows, other.setup, other.head, other.depth)
+        and one.stale_signatures() == other.stale_signatures()
+        and [*map(one.commit_of, slots)] == [*map(other.commit_of, slots)]
+        and one.tokens(len_of) == other.tokens(len_of)
+        and [*map(one.find, slots)] == [*map(other.find, slots)]
+    )
+
+
+def len_of(message: Message) -> int:
+    return 1 + len(message.text)
 
 
 def open_calls(lines: list[Row]) -> list[str]:

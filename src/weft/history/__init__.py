@@ -155,6 +155,7 @@ if TYPE_CHECKING:
         run_step,
         run_steps,
     )
+    from .present import compile_present
     from .search import (
         Located,
         Matches,
@@ -216,6 +217,7 @@ __getattr__ = lazy_names(
         ),
         "oplog": "REDO UNDO is_switch plan_redo plan_undo read_operations undoable_moves",
         "ops": "ListRows apply_rewrite run_step run_steps PlannedRewrite plan_rewrite plan_state",
+        "present": "compile_present",
         "search": (
             "Located Matches RecallFilter index_after_write index_new_commits message_words "
             "note_texts parse_query read_every_commit recall_commits search_commits "
@@ -290,6 +292,7 @@ __all__ = [
     "check_json",
     "commit_id",
     "compile_last",
+    "compile_present",
     "compile_slots",
     "compile_tail",
     "count_entries",

@@ -16,7 +16,17 @@ from weft.ids import Id
 from weft.model import Message, Redacted, Text, Thinking
 from weft.store import Step, Store
 
-from .objects import PLAIN_BODIES, Insert, Rewrite, Row, Setup, State, decode_body, encode_entry
+from .objects import (
+    PLAIN_BODIES,
+    Insert,
+    Rewrite,
+    Row,
+    Setup,
+    State,
+    decode_body,
+    decode_entries,
+    encode_entry,
+)
 from .ops import (
     ListRows,
     SlotIndex,
@@ -258,11 +268,15 @@ class SharedRows:
     Each row from position `first_append` on was appended by a commit of its own, so each of those
     commits has a view of these rows. `append_points` has the depth and the setup of each commit. If
     a rebase or a cherry-pick appended a row again, `replayed_by` has its commit by the row's slot.
+
+    `compile_whole` is set if commits whose rows were dropped have not been read (`present.py`). It
+    compiles a commit from the first one.
     """
 
     __slots__ = (
         "_fingerprint",
         "append_points",
+        "compile_whole",
         "first_append",
         "index",
         "lock",
@@ -285,6 +299,9 @@ class SharedRows:
         self.lock = Lock()
         self.first_append = len(rows)
         self.append_points: list[tuple[int, Setup | None]] = []
+        self.compile_whole: Callable[[Id], View] | None = (
+            None if base is None else base.compile_whole
+        )
 
     def append(self, row: Row, depth: int, setup: Setup | None, commit: Id) -> None:
         """Add the row that `commit` appends."""
@@ -406,10 +423,28 @@ class View:
         steps = list(steps)
         if not steps:
             return self
+        compile_whole = self._shared.compile_whole
+        if compile_whole is not None and self.head is not None and _needs_dropped(steps):
+            return compile_whole(self.head).extend(steps)
         rows = _ExtendedRows(self._shared, self.length, self.depth)
         setup = run_steps(steps, rows, self.setup)
         last = steps[-1]
         return View(rows.shared, rows.length, last.commit.id, last.depth, setup)
+
+
+def _needs_dropped(steps: Iterable[Step]) -> bool:
+    """Whether one of these commits restores a row, or thinking that was signed before.
+
+    Such a row may have been appended by a commit that was not read.
+    """
+    for step in steps:
+        op = decode_body(step).op
+        if isinstance(op, Rewrite) and (
+            any(new.slot is not None for insert in op.insert for new in insert.rows)
+            or any(map(is_signed, decode_entries(step)))
+        ):
+            return True
+    return False
 
 
 class _ExtendedRows:

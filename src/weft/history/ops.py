@@ -135,6 +135,10 @@ class ListRows:
         return self._index
 
     def append(self, row: Row, step: Step, setup: Setup | None) -> None:  # noqa: ARG002
+        self.add(row)
+
+    def add(self, row: Row) -> None:
+        """Add a row at the end."""
         if self._index is not None:
             self._index.own[row.id] = len(self.rows)
         self.rows.append(row)

@@ -344,12 +344,14 @@ class Store(Protocol):
         until: int | None = None,
         limit: int | None = None,
         excluding: Sequence[bytes] = (),
+        appends: bool = True,
     ) -> list[Step]:
         """The commits from `head` along first parents, oldest first.
 
         Only commits with a depth greater than `after`, and of at most `until`, are read. With
         `limit`, only that many of the newest of them are read. Commits whose stored bytes
-        (`CommitRecord.data`) are in `excluding` are left out.
+        (`CommitRecord.data`) are in `excluding` are left out, and without `appends` those of the
+        kind `append`; then the time does not depend on their number, except in memory.
         """
         ...
 

@@ -303,13 +303,18 @@ class MemoryStore:
         until: int | None = None,
         limit: int | None = None,
         excluding: Sequence[bytes] = (),
+        appends: bool = True,
     ) -> list[Step]:
         with self._lock:
             commits = self._thread_tables(thread).commits
             steps: list[Step] = []
             step = commits.get(head)
             while step is not None and step.depth > after and len(steps) != limit:
-                if step.commit.data not in excluding and (until is None or step.depth <= until):
+                if (
+                    step.commit.data not in excluding
+                    and (until is None or step.depth <= until)
+                    and (appends or step.commit.kind != "append")
+                ):
                     steps.append(step)
                 parents = step.commit.parents
                 step = commits[parents[0]] if parents else None

@@ -242,8 +242,11 @@ class SqlStore:
         until: int | None = None,
         limit: int | None = None,
         excluding: Sequence[bytes] = (),
+        appends: bool = True,
     ) -> list[Step]:
         condition = f" AND c.data NOT IN ({_placeholders(excluding)})" if excluding else ""
+        if not appends:
+            condition += " AND c.kind <> 'append'"  # the condition of the index commits_rewrite
         with self._db.hold_connection():
             span = (after, UNLIMITED if until is None else until)
             rows = self._read_chain(thread, head, JOINED, condition, tuple(excluding), span, limit)

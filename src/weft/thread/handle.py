@@ -29,6 +29,7 @@ from weft.history import (
     View,
     chain_message,
     chain_messages,
+    compile_present,
     compile_tail,
     empty_chain,
     encode_commit,
@@ -354,6 +355,9 @@ class Handle:
                 cached = self._find_cached(parents[0]) if parents else self._empty_view
                 if cached is not None:
                     return cached.extend(steps[index:])
+        present = compile_present(self.store, self.name, head)
+        if present is not None:
+            return present
         steps = self.store.walk(self.name, head)
         if not steps:
             raise ThreadError(f"commit {head.hex()[:12]} is not in this thread")
