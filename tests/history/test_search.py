@@ -267,6 +267,8 @@ def test_an_index_from_before_notes_is_rebuilt(tmp_path: Path) -> None:
         thread.store.maintenance().drop_index()
     database = sqlite3.connect(path)
     database.execute("UPDATE indexed SET last = (SELECT max(key) FROM commits)")
+    for column in ("agent", "folder"):
+        database.execute(f"ALTER TABLE thread DROP COLUMN {column}")
     database.execute("PRAGMA user_version = 9")
     database.commit()
     database.close()

@@ -134,8 +134,10 @@ def _describe_compaction(result: CompactResult) -> str:
     """What a compaction did, in one line for a person."""
     if result.commit is None:
         return str(result)
+    requests = "1 request" if result.requests == 1 else f"{result.requests} requests"
+    model = f" with {requests} to {result.model}" if result.requests else ""
     return (
-        f"Compacted: {result.tokens_before:,} → {result.tokens_after:,} tokens. "
+        f"Compacted: {result.tokens_before:,} → {result.tokens_after:,} tokens{model}. "
         "Undo or revert brings the messages back."
     )
 
