@@ -14,8 +14,8 @@ are measured alone. The parts are:
 - `facts`: whether the current value of a changed fact is there, or only an old one
 - `check`: how often the check of a model's summary drops a true sentence or misses a wrong name
 - `tokens`: the error of the estimated size of a request, beside what the vendor reported
-- `questions`: whether `recall` finds the answers to questions in 500 tokens, beside plain BM25 over
-  parts of messages (`memory_questions`); the subjects are not those that recall was tuned with
+- `questions`: whether `recall` finds the answers to questions in 500 and 1,000 tokens, beside its
+  hits and plain BM25 (`memory_recall`)
 - `speed`: one million tokens, beside one pass of the tokenizer, and how the time grows; a recall in
   100,000 messages
 """
@@ -45,7 +45,6 @@ from memory_measures import (
     Past,
     Recall,
     Scores,
-    chunks,
     count,
     extract,
     identifiers,
@@ -53,6 +52,7 @@ from memory_measures import (
     row_texts,
     score,
 )
+from memory_recall import measure_recall
 
 import weft
 from weft.catalog import load_catalog
@@ -341,31 +341,8 @@ def measure_speed(_: DataSet) -> None:
 
 
 def measure_questions(_: DataSet) -> None:
-    """The share of questions whose evidence turns are all in 500 tokens."""
-    sets = {
-        "chats, tuned": (questions.make_chat, questions.DEV, range(8)),
-        "chats": (questions.make_chat, questions.TEST, range(100, 110)),
-        "coding, tuned": (questions.make_coding, questions.CODE_DEV, range(8)),
-        "coding": (questions.make_coding, questions.CODE_TEST, range(100, 110)),
-    }
-    for label, (make, subjects, seeds) in sets.items():
-        total = recalled = matched = 0
-        for seed in seeds:
-            conversation = make(seed, subjects)
-            thread = weft.open()
-            for turn in conversation.turns:
-                thread.commit_message(turn.message)
-            plain = Bm25([text for turn in conversation.turns for text in chunks(turn.message)])
-            for question in conversation.questions:
-                total += 1
-                page = thread.recall_page(question.text, tokens=RECALL_TOKENS).text
-                recalled += all(turn in page for turn in question.evidence)
-                other = plain.find(question.text, RECALL_TOKENS)
-                matched += all(turn in other for turn in question.evidence)
-        print(
-            f"questions, {label}: {total}, recall {recalled / total:.1%}, "
-            f"plain BM25 {matched / total:.1%}"
-        )
+    """How much of what a question needs is on one page of `recall`."""
+    measure_recall()
 
 
 MANY = 100_000

@@ -305,34 +305,22 @@ METHODS: dict[str, Context] = {
 }
 
 
-CHUNK = 400
-"""The characters of a part of a long message, for questions."""
-
-
-def chunks(message: Message) -> list[str]:
-    """A message in parts of whole lines, each of a few hundred characters, with its author."""
-    parts = [f"{message.name}: "] if message.name else [""]
-    for text in source_texts(Row(None, message)):
-        for line in text.splitlines():
-            if len(parts[-1]) + len(line) > CHUNK and parts[-1].strip():
-                parts.append("")
-            parts[-1] += line + "\n"
-    return [part.strip() for part in parts if part.strip()]
-
-
 class Bm25:
     """Plain BM25 over texts, with a budget in tokens."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
+    def __init__(
+        self, texts: Sequence[str], split: Callable[[str], list[str]] | None = None
+    ) -> None:
         self.texts = texts
-        self.words = [Counter(_words(text)) for text in self.texts]
+        self.split = split or _words
+        self.words = [Counter(self.split(text)) for text in self.texts]
         self.lengths = [sum(words.values()) for words in self.words]
         self.mean = sum(self.lengths) / max(1, len(self.lengths))
         self.spread = Counter(word for words in self.words for word in words)
 
     def find(self, question: str, budget: int) -> str:
         """The best messages for a question; long ones are cut."""
-        words = set(_words(question))
+        words = set(self.split(question))
         ranked = sorted(range(len(self.texts)), key=lambda n: -self._score(n, words))
         parts: list[str] = []
         for number in ranked:

@@ -1,9 +1,11 @@
 """`recall_page`: originals in bounded pages, in every store, from any source of a message."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 import weft
 from summarisers import talk
@@ -103,14 +105,17 @@ def test_an_edited_message_is_recalled_with_its_new_text() -> None:
         assert thread.recall_page(id).body == "The key is 2."
 
 
-def test_matches_are_listed_as_snippets_that_can_be_continued() -> None:
+def size(text: str) -> int:
+    return counter_for("o200k").message(Message("user", (Text(text),)))
+
+
+def test_messages_that_are_too_long_are_cut_and_can_be_read_on() -> None:
     with weft.open() as thread:
         for n in range(30):
             thread.user(f"Part {n}: " + "filler " * 300 + f"needle_{n} found " + "filler " * 300)
             thread.assistant("ok")
-        first = thread.recall_page("needle_7 found")
+        first = thread.recall_page("needle_7 found", tokens=400)
         assert "needle_7 found" in first.body
-        assert len(first.body) < 1000
         listed, offset, texts = 0, 0, []
         while True:
             page = thread.recall_page("found", tokens=900, offset=offset)
@@ -121,6 +126,89 @@ def test_matches_are_listed_as_snippets_that_can_be_continued() -> None:
             offset = page.next
         assert listed == 30
         assert len(texts) > 3
+
+
+@pytest.mark.parametrize("tokens", [500, 1000])
+def test_a_page_holds_whole_messages_and_fills_its_tokens(tokens: int) -> None:
+    texts = [f"The harbour plan {n}: " + f"we move crane number {n} again. " * 8 for n in range(40)]
+    with weft.open() as thread:
+        for text in texts:
+            thread.user(text.strip())
+        page = thread.recall_page("harbour plan crane", tokens=tokens)
+        assert tokens * 0.9 <= size(page.text) <= tokens
+        whole = [text for text in texts if text.strip() in page.body]
+        assert len(whole) >= tokens // 110
+        assert page.body.count("harbour plan") <= len(whole) + 1  # only the last one is cut
+
+
+def test_a_first_message_longer_than_the_page_is_shown_as_its_best_part() -> None:
+    story = "They walked along the river and talked about nothing in particular. "
+    with weft.open() as thread:
+        id = thread.user(story * 60 + "The code of the safe is 4711. " + story * 60).id
+        page = thread.recall_page("Which code has the safe?", tokens=120)
+        assert "The code of the safe is 4711." in page.body
+        assert f'recall("{id[:8]}") reads all' in page.body
+        assert size(page.text) <= 120
+
+
+SCRIPTS = {
+    "english": ("The meeting about the bridge was moved to hall {}.", "Where is the bridge?"),
+    "russian": ("Совещание о мосте перенесли в зал {}.", "Где совещание о мосте?"),
+    "korean": ("다리 회의는 {}번 방으로 옮겼어요.", "다리 회의는 어디예요?"),
+    "chinese": ("关于大桥的会议改到第{}号厅了。", "大桥的会议在哪里？"),
+    "japanese": ("橋の会議は{}番の部屋に移りました。", "橋の会議はどこですか。"),
+}
+
+
+@given(
+    script=st.sampled_from(sorted(SCRIPTS)),
+    tokens=st.sampled_from([60, 80, 120, 200, 500, 1000]),
+    repeats=st.lists(st.integers(1, 60), min_size=1, max_size=75),
+    compacted=st.booleans(),
+)
+@settings(max_examples=25, deadline=None)
+def test_the_pages_have_every_match_once_and_within_their_tokens(
+    script: str, tokens: int, repeats: list[int], compacted: bool
+) -> None:
+    line, question = SCRIPTS[script]
+    with weft.open() as thread:
+        for number, times in enumerate(repeats):
+            thread.user(f"M{number:04d}M " + line.format(number) * (times if times > 50 else 1))
+            if compacted and number in (10, 30):
+                thread.compact(keep=1)
+        seen: list[str] = []
+        offset = 0
+        while True:
+            page = thread.recall_page(question, tokens=tokens, offset=offset)
+            assert size(page.text) <= tokens
+            seen += [part for part in re.findall(r"^user: M(\d{4})M", page.body, re.MULTILINE)]
+            if page.next is None:
+                break
+            assert page.next > offset
+            assert f"offset={page.next}" in page.note
+            offset = page.next
+        assert len(seen) == len(set(seen))
+        if tokens >= 500:
+            assert len(seen) == len(repeats)
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("Хозяин квартиры хочет 940 в месяц.", "Сколько просят за квартиру?"),
+        ("Die Beschädigungen am Dach sind alt.", "Wer zahlt die Beschädigung?"),
+        ("집주인이 월세를 94만 원으로 정했어.", "월세가 얼마였지?"),
+        ("小屋钥匙挂在蓝色水壶后面。", "花园小屋的钥匙藏在哪里？"),
+        ("物置の鍵は青いじょうろの後ろです。", "庭の物置の鍵はどこに隠しましたか。"),
+    ],
+)
+def test_a_question_finds_its_words_with_other_endings(text: str, question: str) -> None:
+    with weft.open() as thread:
+        talk(thread, 10)
+        thread.user(text)
+        talk(thread, 10)
+        assert thread.recall(question)[0].text == text
+        assert text in thread.recall_page(question, tokens=100).body
 
 
 @pytest.mark.parametrize(

@@ -78,8 +78,17 @@ SHARING_COMMITS = 200
 NEXT_SHARE, PREVIOUS_SHARE = 0.35, 0.15
 """The share of a commit's score that the next and the previous commit get."""
 
+FORM_LENGTH, FORM_ENDING = 5, 2
+"""A word with so many letters is also recalled with another ending of about so many letters."""
+
+FORM_WEIGHT = 0.5
+"""The weight of other forms of a word, beside 1 for the word itself."""
+
+STOP_WEIGHT = 0.35
+"""The weight of stop words on a page. They only order commits that other words have found."""
+
 MIN_SHARE = 0.15
-"""The lowest score of a recalled commit, as a share of the best one."""
+"""The lowest score in a list of hits, as a share of the best one; a page is filled anyway."""
 
 OWN_METADATA = frozenset(
     {"about", "answer", "picked_from", "rebased_from", "restores", "sent", STOP_REASON}
@@ -410,11 +419,13 @@ def _has_phrase(text: str, phrase: str) -> bool:
 class WordMatch(Struct, frozen=True):
     """The commits with one word of a query, and the weighted postings for their scores.
 
-    `positions` says how often the commit at each position has the word.
+    `positions` says how often the commit at each position has the word. `forms` are terms that
+    count as other forms of it.
     """
 
     positions: Mapping[int, int]
     weighted: list[tuple[dict[int, int], float]]
+    forms: Sequence[str] = ()
 
 
 def match_words(index: TextIndex, words: Sequence[Word]) -> list[WordMatch]:
@@ -443,11 +454,33 @@ def match_distinctive_words(index: TextIndex, words: Sequence[Word]) -> dict[Wor
         elif scored and scored + document_counts[word] > MAX_SCORED:
             continue
         else:
-            matches[word] = match_word(index, word)
-        scored += len(matches[word].positions)
+            matches[word] = with_other_forms(index, word, match_word(index, word))
+        scored += sum(len(postings) for postings, _ in matches[word].weighted)
     if not scored:  # a last resort, because it reads the whole index
         return {word: match_word(index, word, within=True) for word in words}
     return matches
+
+
+def with_other_forms(index: TextIndex, word: Word, match: WordMatch) -> WordMatch:
+    """The match, with words that only have another ending.
+
+    Stems are made for English. Most other languages have endings, too (квартиру, квартиры), and
+    this needs no rules for any of them.
+    """
+    term = word.required[0]
+    if len(word.required) > 1 or len(term) < FORM_LENGTH or not term.isalpha():
+        return match
+    stem = term[: max(FORM_LENGTH - 1, len(term) - FORM_ENDING)]
+    forms = [
+        form
+        for form in (stem, *index.variants(stem, within=False))
+        if form != term and len(form) <= len(term) + FORM_ENDING
+    ]
+    postings = _union_postings(index, forms)
+    if not postings:
+        return match
+    weighted = [*match.weighted, (postings, FORM_WEIGHT)]
+    return WordMatch({**postings, **match.positions}, weighted, forms)
 
 
 def match_identifier(index: TextIndex, name: str) -> WordMatch:
@@ -564,14 +597,19 @@ def recall_commits(
         return Recalled(search_commits(store, thread, query, limit), terms)
     index = open_index(store, thread)
     passing = recall_filter.positions(index)
-    matches = match_distinctive_words(index, parsed.words)
+    matches = match_distinctive_words(index, tuple(dict.fromkeys(_separate(parsed.words))))
     weights: dict[str, float] = {}
     for word, match in matches.items():
         weight = index.inverse_document_frequency(len(match.positions)) / len(word.required)
         for term in (*word.required, *word.extra):
             weights[term] = max(weights.get(term, 0.0), weight)
+        for form in match.forms:
+            weights[form] = max(weights.get(form, 0.0), weight * FORM_WEIGHT)
     weighted = [pair for match in matches.values() for pair in match.weighted]
     scores = index.score_postings(weighted)
+    if neighbours:
+        stop_scores = _score_stop_words(index, query)
+        scores = {each: score + stop_scores.get(each, 0.0) for each, score in scores.items()}
     if passing is not None:
         scores = {position: score for position, score in scores.items() if position in passing}
     allowed = passing if neighbours else scores.keys()
@@ -581,9 +619,29 @@ def recall_commits(
         if allowed is None or position in allowed
     ]
     best = nlargest(limit, candidates, key=_score_then_position)
-    min_score = best[0][1] * MIN_SHARE if best else 0.0
+    min_score = best[0][1] * MIN_SHARE if best and not neighbours else 0.0
     keys = [index.keys[position] for position, score in best if score >= min_score]
     return Recalled([step for _, step in store.read_keys(keys)], weights)
+
+
+def _score_stop_words(index: TextIndex, query: str) -> dict[int, float]:
+    """The scores for the stop words of a query that are rare enough to tell something here."""
+    terms = {word.required[0] for word in split_words(query) if word.is_stop_word}
+    index.load(terms)
+    rare = [term for term in terms if index.estimate_document_count(term) <= COMMON_PART]
+    return index.score_postings((index.find(term), STOP_WEIGHT) for term in sorted(rare))
+
+
+def _separate(words: Iterable[Word]) -> Iterator[Word]:
+    """The words, and each pair of characters of a text without spaces as a word of its own.
+
+    Such a text may be a whole question, so no message has all its pairs.
+    """
+    for word in words:
+        if len(word.required) > 1 and not word.identifier:
+            yield from (Word((part,)) for part in word.required)
+        else:
+            yield word
 
 
 def _share_scores(scores: Mapping[int, float], size: int) -> dict[int, float]:

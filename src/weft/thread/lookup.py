@@ -10,8 +10,9 @@ some words best. `recall_page` returns the same in pages of limited size:
 
 - For an id, or the handle of a shortened result (`id/block`), the page is a part of the original
   text. Its offset counts characters.
-- For words, the page is a list of snippets, each with the id that reads the whole message. Its
-  offset counts hits.
+- For words, the page is a list of messages, the best match first, and each message whole. A message
+  that is too long for the page is cut to the parts that match best, with the call that reads it
+  whole. The offset counts hits.
 
 A page has at most the given number of tokens. It says how much is left, and the offset of the next
 page.
@@ -81,14 +82,14 @@ HITS_AT_ONCE = 50
 RECALL_TOKENS = 2500
 """The default size of a page."""
 
-SNIPPET_LENGTH = 600
-"""The characters of a message in a list; a shorter message is shown whole."""
+MESSAGE_SHARE = 0.5
+"""The part of a page that one message may use while others wait; a longer one is cut."""
 
-MIN_SNIPPET_LENGTH = 160
-"""The characters of a snippet if the page is small."""
+MIN_CUT_TOKENS = 40
+"""A message is not cut to less than this, but left for the next page."""
 
-MAX_SNIPPET_LENGTH = 4000
-"""The characters of a snippet if the page has few hits."""
+SAMPLE_LENGTH = 2000
+"""The characters of a text from which its characters per token are measured."""
 
 LINE_LENGTH = 160
 """Longer lines are split before the best lines of a message are chosen."""
@@ -97,20 +98,20 @@ REPEATED_WEIGHT = 0.4
 """The weight of a word that an earlier chosen line has, relative to its weight before."""
 
 MAX_NAMES = 60
-NAMES_SHARE = 0.4
-"""The most names listed after the snippets, and the most of a page that they may use."""
+NAMES_SHARE = 0.1
+"""The most names of messages that were cut, and the part of a page that they may use."""
 
 NAME_KINDS = ("path", "symbol", "error")
 """The kinds of names that are listed."""
 
 ID_LENGTH = 8
-"""The hex digits of an id in a snippet."""
+"""The hex digits of the id that reads a message that was cut."""
 
 PAGE_HITS = 50
 """The most hits on one page."""
 
-MAX_QUERY_LENGTH = 60
-"""The most characters of the query that a page repeats."""
+QUERY_SHARE = 0.06
+"""The part of a page that a repeated query may use; a longer one is not repeated."""
 
 MICROSECOND = 1e-6
 _ID_OR_BLOCK = lazy_pattern(r"([0-9a-f]{4,40})(?:/(\d{1,4}))?")
@@ -551,6 +552,7 @@ def _recall_words(
         handle.store, handle.name, words, limit, recall_filter, neighbours=neighbours
     )
     # A page does not say which hits are live, and looking that up would read the whole thread.
+    # Its offset must stay right when more is read, so summaries are only moved within a page.
     find = _no_row if neighbours else _row_finder(handle, recalled.steps)
     hits = _unique(
         hit
@@ -560,7 +562,10 @@ def _recall_words(
         )
         if filter.accepts(message)
     )
-    return sorted(hits, key=lambda hit: hit.summary)[:limit], recalled.weights
+    size = PAGE_HITS if neighbours else limit
+    blocks = iter(lambda: list(islice(hits, size)), [])
+    ordered = (hit for block in blocks for hit in sorted(block, key=lambda hit: hit.summary))
+    return list(islice(ordered, limit)), recalled.weights
 
 
 def recall_page(
@@ -757,64 +762,125 @@ def _line_end(text: str, start: int, end: int) -> int:
 
 
 def _hits_page(handle: Handle, query: str, tokens: int, offset: int, filter: Filter) -> RecallPage:
-    """The page of snippets that starts at this hit."""
-    limit = offset + PAGE_HITS
+    """The page of messages that starts at this hit."""
+    stop = offset + PAGE_HITS
+    limit = stop + 1  # one hit more tells whether there is a next page
     hits = _hits_by_id(handle, query, limit) if filter.is_open else None
     weights: dict[str, float] = {}
     if hits is None:
         hits, weights = _recall_words(handle, query, limit, filter, neighbours=True)
-    quoted = query if len(query) <= MAX_QUERY_LENGTH else query[:MAX_QUERY_LENGTH] + "..."
+    is_short = _count_text(handle, query) <= max(tokens * QUERY_SHARE, 8)
 
     def note(next_offset: int) -> str:
         more = f"{len(hits) - next_offset} more" if len(hits) < limit else "More"
-        return f'[{more} found. To read on: recall("{quoted}", offset={next_offset})]'
+        call = f'recall("{query}", offset={next_offset})'
+        return f"[{more} found. To read on: {call if is_short else _same_query(next_offset)}]"
 
-    numbers = [n for n in range(offset, len(hits)) if _text_and_calls(hits[n])]
+    numbers = [n for n in range(offset, min(stop, len(hits))) if _text_and_calls(hits[n])]
     listed = [hits[number] for number in numbers]
-    tokens_left = tokens - _count_text(handle, note(len(hits)))
-    snippet_length = max(MIN_SNIPPET_LENGTH, min(SNIPPET_LENGTH, tokens // 2))
-    snippets, names = _fill_page(handle, listed, weights, snippet_length, tokens_left)
-    body = "\n".join([*snippets, names] if names else snippets)
-    if len(snippets) == len(listed):
-        return RecallPage(body=body)
-    next_offset = numbers[len(snippets)]
-    return RecallPage(body=body, note=note(next_offset), next=next_offset)
+    tokens_left = tokens
+    while True:
+        parts, names = _fill_page(handle, listed, weights, tokens_left)
+        next_offset = numbers[len(parts)] if len(parts) < len(listed) else min(stop, len(hits))
+        page = RecallPage(body="\n".join([*parts, names] if names else parts))
+        if next_offset < len(hits):
+            page = structs.replace(page, note=note(next_offset), next=next_offset)
+        excess = _count_text(handle, page.text) - tokens
+        if excess <= 0 or tokens_left <= 1:
+            return page
+        tokens_left = max(1, tokens_left - excess)
+
+
+def _same_query(offset: int) -> str:
+    return f"the same query with offset={offset}"
 
 
 def _fill_page(
-    handle: Handle, hits: Sequence[Hit], weights: Mapping[str, float], length: int, tokens: int
+    handle: Handle, hits: Sequence[Hit], weights: Mapping[str, float], tokens: int
 ) -> tuple[list[str], str]:
-    """The snippets of the first hits that fit, and a line with other names in these hits.
+    """The first hits that fit, and a line with other names of those that are cut.
 
-    If all hits fit, their snippets become longer than `length`. If not even one fits, it is cut.
+    If all hits fit, those that are cut become longer.
     """
     names_tokens = int(tokens * NAMES_SHARE)
-    snippets = _fitting_snippets(handle, hits, weights, length, tokens - names_tokens)
-    names = _other_names(handle, hits[: len(snippets)], "\n".join(snippets), names_tokens)
-    tokens_left = tokens - (_count_text(handle, names) if names else 0)
-    snippets = _fitting_snippets(handle, hits, weights, length, tokens_left)
-    while len(snippets) == len(hits) and length < MAX_SNIPPET_LENGTH:
-        length *= 2
-        longer = _fitting_snippets(handle, hits, weights, length, tokens_left)
-        if len(longer) < len(snippets) or longer == snippets:
+    share = int(tokens * MESSAGE_SHARE)
+    parts, names = _take_hits(handle, hits, weights, share, tokens), ""
+    while len(parts) == len(hits) and share < tokens:
+        share *= 2
+        longer = _take_hits(handle, hits, weights, share, tokens)
+        if len(longer) < len(parts):
             break
-        snippets = longer
-    if hits and not snippets:
-        snippet = _snippet(hits[0], weights, length)
-        snippets = [snippet[: _fitting_length(handle, snippet, 0, tokens_left)]]
-    return snippets, names
+        parts = longer
+    if parts and (names := _other_names(handle, hits[: len(parts)], parts, names_tokens)):
+        left = tokens - _count_text(handle, names)
+        parts = _take_hits(handle, hits[: len(parts)], weights, share, left)
+    return parts, names
 
 
-def _other_names(handle: Handle, hits: Sequence[Hit], snippets: str, tokens: int) -> str:
-    """A line with names that the hits have and their snippets do not; empty if there are none.
+def _take_hits(
+    handle: Handle, hits: Sequence[Hit], weights: Mapping[str, float], share: int, tokens: int
+) -> list[str]:
+    """The first hits that fit, each with at most `share` tokens; the last may be cut further."""
+    parts: list[str] = []
+    for hit in hits:
+        if parts and tokens < MIN_CUT_TOKENS:
+            whole = _label(hit) + _text_and_calls(hit)
+            if not _is_within(handle, whole, tokens):
+                break
+        part = _show_hit(handle, hit, weights, max(1, min(share, tokens)))
+        tokens -= _count_text(handle, part)
+        if parts and tokens < 0:
+            break
+        parts.append(part)
+    return parts
+
+
+def _show_hit(handle: Handle, hit: Hit, weights: Mapping[str, float], tokens: int) -> str:
+    """The speaker and the text, whole if it fits; otherwise the parts that match best."""
+    label, text = _label(hit), _text_and_calls(hit)
+    if _is_within(handle, label + text, tokens):
+        return label + text
+    hint = f'\n({len(text):,} characters; recall("{hit.id[:ID_LENGTH]}") reads all)'
+    tokens_left = tokens - _count_text(handle, label + hint)
+    sample = text[:SAMPLE_LENGTH]
+    length = max(1, tokens_left * len(sample) // _count_text(handle, sample))
+    best = ""
+    for _ in range(4):
+        shown = _best_lines(text, weights, length)
+        size = _count_text(handle, shown)
+        if size <= tokens_left:
+            if len(shown) <= len(best):
+                break
+            best = shown
+        length = max(1, length * max(1, tokens_left) * 31 // (max(1, size) * 32))
+    if best:
+        return label + best + hint
+    cut = label + text
+    return cut[: _fitting_length(handle, cut, 0, tokens)]
+
+
+def _is_within(handle: Handle, text: str, tokens: int) -> bool:
+    """Whether a text has at most this many tokens; a long text is not counted as a whole."""
+    return _count_text(handle, text[: tokens * 8]) <= tokens and (
+        len(text) <= tokens * 8 or _count_text(handle, text) <= tokens
+    )
+
+
+def _label(hit: Hit) -> str:
+    return f"{hit.speaker}: "
+
+
+def _other_names(handle: Handle, hits: Sequence[Hit], parts: Sequence[str], tokens: int) -> str:
+    """A line with names that the hits have and these parts of them do not; empty if none.
 
     A long message often has useful names outside the lines that match the query.
     """
     sort_keys: dict[str, tuple[int, int]] = {}
-    for hit in hits:
-        if len(hit.text) + len(hit.calls) > MIN_SNIPPET_LENGTH:
+    shown = "\n".join(parts)
+    for hit, part in zip(hits, parts, strict=True):
+        if len(part) < len(_label(hit) + _text_and_calls(hit)):
             for position, (kind, name) in enumerate(find_names(_text_and_calls(hit))):
-                if kind in NAME_KINDS and len(name) > 3 and name not in snippets:
+                if kind in NAME_KINDS and len(name) > 3 and name not in shown:
                     sort_keys.setdefault(name, (_name_rank(kind, name), position))
     names = sorted(sort_keys, key=sort_keys.__getitem__)[:MAX_NAMES]
     for count in range(len(names), 0, -1):
@@ -822,20 +888,6 @@ def _other_names(handle: Handle, hits: Sequence[Hit], snippets: str, tokens: int
         if _count_text(handle, line) <= tokens:
             return line
     return ""
-
-
-def _fitting_snippets(
-    handle: Handle, hits: Sequence[Hit], weights: Mapping[str, float], length: int, tokens: int
-) -> list[str]:
-    """The snippets of the first hits that fit."""
-    snippets: list[str] = []
-    for hit in hits:
-        snippet = _snippet(hit, weights, length)
-        tokens -= _count_text(handle, snippet) + 1
-        if tokens < 0:
-            break
-        snippets.append(snippet)
-    return snippets
 
 
 def _name_rank(kind: str, name: str) -> int:
@@ -863,17 +915,6 @@ def _text_and_calls(hit: Hit) -> str:
     """The text and the calls; escaped line ends in the arguments of calls become line ends."""
     calls = hit.calls.replace("\\n", "\n").replace('\\"', '"')
     return "\n".join(part for part in (hit.text, calls) if part.strip())
-
-
-def _snippet(hit: Hit, weights: Mapping[str, float], length: int) -> str:
-    """The speaker, and the lines of the text that match best."""
-    text = _text_and_calls(hit)
-    short_id = hit.id[:ID_LENGTH]
-    label = f"[{short_id}] {hit.speaker}: "
-    if len(text) <= length:
-        return label + text
-    hint = f'({len(text):,} characters; recall("{short_id}") reads all)'
-    return f"{label}{_best_lines(text, weights, length)}\n{hint}"
 
 
 def _best_lines(text: str, weights: Mapping[str, float], length: int) -> str:
