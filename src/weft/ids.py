@@ -23,7 +23,9 @@ def canonical(value: Any) -> bytes:
 
 def object_id(kind: str, data: bytes) -> Id:
     """The id of canonical bytes as an object of this kind."""
-    return sha256(b"weft1:%b\0%b" % (kind.encode(), data)).digest()[:SIZE]
+    hasher = sha256(b"weft1:%b\0" % kind.encode())
+    hasher.update(data)  # not joined with the kind: large data would be copied
+    return hasher.digest()[:SIZE]
 
 
 class IdHasher:
@@ -34,7 +36,7 @@ class IdHasher:
     def __init__(self, kind: str) -> None:
         self._hash = sha256(b"weft1:%b\0" % kind.encode())
 
-    def update(self, data: bytes | memoryview) -> None:
+    def update(self, data: bytes | bytearray | memoryview) -> None:
         """Add bytes at the end."""
         self._hash.update(data)
 

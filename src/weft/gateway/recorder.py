@@ -614,19 +614,30 @@ class ExchangeRecorder:
     def _write_all(self) -> None:
         """The loop of the writer thread."""
         while True:
-            batches = self._next_batches()
-            if batches is None:
+            has_jobs = self._run_batches()
+            if has_jobs is None:
                 return
-            jobs = [job for batch in batches for job in batch.jobs]
-            self._run(jobs)
-            for batch in batches:
-                batch.finish()
-            if not jobs and not self._uses_journal:
+            if not has_jobs and not self._uses_journal:
                 self._update_text_index()
             self._adopt_journals()
-            self._checkpoint(is_idle=not jobs)
+            self._checkpoint(is_idle=not has_jobs)
             if self._uses_journal and time.monotonic() >= self._next_drain:
                 self._drain()
+
+    def _run_batches(self) -> bool | None:
+        """Run all waiting jobs; whether there were any, or `None` when the recorder is closed.
+
+        No variable of the loop of the writer refers to a job, so that the record of a large answer
+        is not in memory until the next one.
+        """
+        batches = self._next_batches()
+        if batches is None:
+            return None
+        jobs = [job for batch in batches for job in batch.jobs]
+        self._run(jobs)
+        for batch in batches:
+            batch.finish()
+        return bool(jobs)
 
     def _checkpoint(self, *, is_idle: bool) -> None:
         """Move what was recorded to the store's main file, so that a copy of that file has it.

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct, structs
 
 from weft import exact_json
-from weft.ids import Id, canonical, canonical_arguments, object_id
+from weft.ids import Id, IdHasher, canonical, canonical_arguments, object_id
 from weft.lazy import lazy_pattern
 from weft.model import (
     SYSTEM_ROLES,
@@ -70,6 +70,9 @@ Chain = bytes
 TEXT_TAG = b"text\0"
 """The start of a hashed part that is a text."""
 
+TEXT_SLICE = 1 << 16
+"""The characters of an answer from which whitespace is removed at once."""
+
 
 class Series(Struct, frozen=True):
     """Encoded commits, each the parent of the next, and the chain after the last.
@@ -121,7 +124,10 @@ def chain_message(chain: Chain, message: Message) -> Chain:
     """The chain after this message."""
     side_prefix = side(message.role).encode() + b"\0"
     for part in _parts(message.blocks, message.role == "assistant"):
-        chain = object_id("match", chain + side_prefix + part)
+        hasher = IdHasher("match")
+        hasher.update(chain + side_prefix)
+        hasher.update(part)
+        chain = hasher.id()
     return chain
 
 
@@ -253,7 +259,7 @@ def _add_system(digest: bytes, message: Message, volatile: Sequence[re.Pattern[s
     return digest
 
 
-def _is_volatile(part: bytes, volatile: Sequence[re.Pattern[str]]) -> bool:
+def _is_volatile(part: bytes | bytearray, volatile: Sequence[re.Pattern[str]]) -> bool:
     """Whether a part is a text that matches one of the patterns."""
     if not part.startswith(TEXT_TAG):
         return False  # the rest of a media part may be bytes of a hash
@@ -274,7 +280,7 @@ def match_key(message: Message) -> Id:
     return chain_message(b"", message)
 
 
-def _parts(blocks: Sequence[Block], is_answer: bool) -> Iterator[bytes]:
+def _parts(blocks: Sequence[Block], is_answer: bool) -> Iterator[bytes | bytearray]:
     """The hashed parts of a message: adjacent texts are one part."""
     texts: list[str] = []
     for block in blocks:
@@ -290,11 +296,18 @@ def _parts(blocks: Sequence[Block], is_answer: bool) -> Iterator[bytes]:
     yield from _text_part(texts, is_answer)
 
 
-def _text_part(texts: Sequence[str], is_answer: bool) -> Iterator[bytes]:
-    text = "".join(texts)
-    text = "".join(text.split()) if is_answer else text.strip()
-    if text:
-        yield TEXT_TAG + text.encode("utf-8", "surrogatepass")
+def _text_part(texts: Sequence[str], is_answer: bool) -> Iterator[bytes | bytearray]:
+    part = bytearray(TEXT_TAG)
+    if is_answer:
+        # In slices: the list of the words of a large text takes ten times as much memory as it.
+        for text in texts:
+            for start in range(0, len(text), TEXT_SLICE):
+                words = text[start : start + TEXT_SLICE].split()
+                part += "".join(words).encode("utf-8", "surrogatepass")
+    else:
+        part += "".join(texts).strip().encode("utf-8", "surrogatepass")
+    if len(part) > len(TEXT_TAG):
+        yield part
 
 
 def _visible_text(block: Block) -> str | None:

@@ -30,6 +30,7 @@ log: compile, merge and undo do not see them.
 
 import math
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any, Literal, cast
 
 import msgspec
@@ -39,6 +40,7 @@ from weft import exact_json
 from weft.errors import Damaged, WrongValue
 from weft.ids import Id, object_id
 from weft.model import (
+    Block,
     JsonObject,
     Message,
     Params,
@@ -201,6 +203,9 @@ _decode_usage = exact_json.decoder(TimedUsage)
 _STOP_MEMBER = f'"{STOP_REASON}"'.encode()
 _decode_body: Callable[[bytes], Body] = exact_json.decoder(Body)
 _decode_message: Callable[[bytes], Message] = exact_json.decoder(Message)
+LARGE_TEXT = 1 << 16
+"""Longer texts of a message are not read back after they were encoded."""
+
 PLAIN_BODIES = {
     exact_json.encode_sorted(body): body
     for note in (None, True)
@@ -352,8 +357,36 @@ def encode_commit(
 
 
 def _encode_entry_checked(message: Message) -> tuple[Id, bytes]:
-    data = _encode_checked(message, "message", _decode_message)
+    rest = _without_large_texts(message)
+    data = _encode_checked(rest, "message", _decode_message)
+    if rest is not message:
+        try:
+            data = exact_json.encode_sorted(message)
+        except UnicodeError:
+            check_json("message", message)
+            raise
     return object_id("entry", data), data
+
+
+def _without_large_texts(message: Message) -> Message:
+    """The message without the large texts of its blocks.
+
+    A text that can be encoded is read back as it was. Only the rest need be compared, so that a
+    large answer is not in memory a second time.
+    """
+    blocks = [_without_large_members(block) for block in message.blocks]
+    if all(map(is_, blocks, message.blocks)):
+        return message
+    return structs.replace(message, blocks=tuple(blocks))
+
+
+def _without_large_members(block: Block) -> Block:
+    large: dict[str, Any] = {
+        name: ""
+        for name in ("text", "arguments", "signature")
+        if type(text := getattr(block, name, None)) is str and len(text) > LARGE_TEXT
+    }
+    return structs.replace(block, **large) if large else block
 
 
 def _encode_checked(value: Any, field: str, decode: Callable[[bytes], Any]) -> bytes:

@@ -13,6 +13,7 @@ A stored index depends on these rules: a change of them needs a migration that e
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from unicodedata import combining, normalize
 
@@ -20,6 +21,10 @@ from weft.lazy import lazy_pattern
 
 LONGEST_TERM = 64
 """Longer terms are truncated. A long base64 string is found by its first characters."""
+
+_SLICE = 1 << 16
+"""The words of a larger text are found slice by slice: a list of them all takes ten times as much
+memory as the text."""
 
 _CACHE_SIZE = 100_000
 _CACHED_LENGTH = 40  # longer words rarely occur twice
@@ -33,6 +38,10 @@ _UNSPACED_LETTERS = (
 _LETTER = rf"[^\W{_UNSPACED_LETTERS}]"
 _WORD = lazy_pattern(rf"[{_UNSPACED_LETTERS}]+|{_LETTER}+(?:[-.'’]{_LETTER}+)*")
 _ASCII_WORD = lazy_pattern(r"\w+(?:[-.'’]\w+)*")  # the same for ASCII text, in half of the time
+# Characters that are part of no word, and do not change if the text before or after them does.
+_BETWEEN_WORDS = lazy_pattern(
+    r"[^\w\-.'\x80-\U0010ffff]|[\u2000-\u2018\u201a-\u206f\u3000-\u3002\uff01-\uff0f\uff1a-\uff20]"
+)
 _UNSPACED = lazy_pattern(f"[{_UNSPACED_LETTERS}]+")
 _PART = lazy_pattern(r"[^\W_]+")
 _CAMEL_PART = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
@@ -87,9 +96,24 @@ def split_words(text: str) -> list[Word]:
     return [word for word in map(split_word, _find_words(text)) if word.required]
 
 
-def _find_words(text: str) -> list[str]:
+def _find_words(text: str) -> Iterable[str]:
     """The words of a text. Where the script changes to one without spaces, a new word begins."""
+    if len(text) <= _SLICE:
+        return _slice_words(text)
+    return (word for piece in _slices(text) for word in _slice_words(piece))
+
+
+def _slice_words(text: str) -> list[str]:
     return _ASCII_WORD.findall(text) if text.isascii() else _WORD.findall(normalize("NFC", text))
+
+
+def _slices(text: str) -> Iterator[str]:
+    """A large text in slices that begin where no word goes on."""
+    start = 0
+    while (end := _BETWEEN_WORDS.search(text, start + _SLICE)) is not None:
+        yield text[start : end.start()]
+        start = end.start()
+    yield text[start:]
 
 
 def split_word(word: str) -> Word:
@@ -206,13 +230,17 @@ def _split_unspaced(folded: str) -> Word:
     Some characters are in a script without spaces only in their compatibility form, so that the
     word may have other parts; these are split as usual.
     """
-    required: list[str] = []
-    characters: list[str] = []
+    required: dict[str, None] = {}
+    characters: dict[str, None] = {}
     for run in _UNSPACED.findall(folded):
-        characters += run if len(run) > 1 else ""  # a single character is required below
-        required += [run[start : start + 2] for start in range(max(1, len(run) - 1))]
-    required += [stem(part[:LONGEST_TERM]) for part in _PART.findall(_UNSPACED.sub(" ", folded))]
-    return Word(tuple(dict.fromkeys(required)), tuple(dict.fromkeys(characters)))
+        if len(run) > 1:  # a single character is required below
+            characters.update(dict.fromkeys(run))
+        required.update(
+            dict.fromkeys(run[start : start + 2] for start in range(max(1, len(run) - 1)))
+        )
+    others = _PART.findall(_UNSPACED.sub(" ", folded))
+    required.update(dict.fromkeys(stem(part[:LONGEST_TERM]) for part in others))
+    return Word(tuple(required), tuple(characters))
 
 
 def _without_accents(word: str) -> str:
