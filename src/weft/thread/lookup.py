@@ -82,7 +82,7 @@ HITS_AT_ONCE = 50
 RECALL_TOKENS = 2500
 """The default size of a page."""
 
-MESSAGE_SHARE = 0.5
+MESSAGE_SHARE = 0.34
 """The part of a page that one message may use while others wait; a longer one is cut."""
 
 MIN_CUT_TOKENS = 40
