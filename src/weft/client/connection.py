@@ -86,7 +86,7 @@ class Connection(ResponseHandler):
             return False
         try:
             messages, _, rest = self._parser.feed_data(_NEXT_HEAD)
-        except Exception:
+        except Exception:  # the parser of aiohttp documents no base of its errors
             return False
         return [message.code for message, _ in messages] == [204] and not rest
 
