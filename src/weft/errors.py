@@ -28,7 +28,7 @@
 Lost information is not an error: encoders return `Loss` values instead.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -162,12 +162,18 @@ class MergeConflict(ThreadError):
 
 
 class BudgetExceeded(ThreadError):
-    """The compiled context would exceed the budget; `needed` and `budget` are in tokens."""
+    """The compiled context would exceed the budget; `needed` and `budget` are in tokens.
 
-    def __init__(self, message: str, *, needed: int, budget: int) -> None:
+    `works`: values of `keep` and `budget` with which a refused compaction works.
+    """
+
+    def __init__(
+        self, message: str, *, needed: int, budget: int, works: Mapping[str, int] | None = None
+    ) -> None:
         super().__init__(message)
         self.needed = needed
         self.budget = budget
+        self.works = dict(works or {})
 
 
 class CompactRefused(ThreadError):

@@ -23,10 +23,12 @@ SERVER = str(Path(__file__).parents[1] / "agent" / "mcp_server.py")
 SECONDS = 120.0
 
 
-def chat(store: Path, text: str, *flags: str) -> str:
+def chat(store: Path, text: str, *flags: str, thread: str | None = "default") -> str:
     """What a chat prints for these lines."""
+    if thread is not None:
+        flags = ("-t", thread, *flags)
     done = subprocess.run(
-        [sys.executable, "-c", LAUNCH, "chat", "--store", str(store), "-t", "default", *flags],
+        [sys.executable, "-c", LAUNCH, "chat", "--store", str(store), *flags],
         input=text, capture_output=True, text=True, timeout=SECONDS, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -111,6 +113,29 @@ def test_a_diff_shows_the_last_turn(tmp_path):
 def test_a_command_on_an_empty_thread_does_not_end_the_chat(tmp_path, command):
     output = chat(tmp_path / "a.db", f"{command}\n/model\n")
     assert "the model is weft-offline" in output
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "",  # the end of input
+        "/quit\n",
+        "/help\n/tools\n/undo\n/branch try\n/compact\n/model weft-offline\n/retry\n\n",
+    ],
+)
+@pytest.mark.parametrize("flags", [(), ("-t", "named"), ("--system", "Be brief.")])
+def test_a_chat_without_a_message_leaves_no_thread(tmp_path, lines, flags):
+    path = tmp_path / "a.db"
+    chat(path, lines, *flags, thread=None)
+    assert weft.threads(path) == []
+    chat(path, lines.replace("/quit\n", "") + "hello\nand more\n", *flags, thread=None)
+    (thread,) = weft.threads(path)
+    assert thread.folder == os.getcwd()
+    with weft.open(path, thread.name) as opened:
+        typed = [m.text for m in opened.compile().messages if m.role == "user"]
+        assert [text.split("\n")[0] for text in typed] == ["hello", "and more"]
+    chat(path, lines, "-t", thread.name, thread=None)  # a thread with messages stays
+    assert [each.name for each in weft.threads(path)] == [thread.name]
 
 
 def test_compact_makes_the_thread_smaller(tmp_path):

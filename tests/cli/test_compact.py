@@ -1,6 +1,7 @@
 """`weft compact`: what each flag compacts, and which combinations are refused."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,8 +50,6 @@ def test_a_summary_replaces_all_but_the_kept_turns(
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        ([], ["--model", "--budget", "--keep", "--summary", "--replacements"]),
-        (["--preview"], ["--budget", "--keep", "--summary", "--replacements"]),
         (["--budget", "-3"], ["--budget", "-3"]),
         (["--keep", "-1"], ["--keep", "-1"]),
         (["--from", "abcdef"], ["--from", "--summary"]),
@@ -227,3 +226,78 @@ def test_a_failing_model_is_reported_and_the_budget_is_met_without_it(
     assert code == 0
     assert "by an extract without a model" in out
     assert "Next: an extract without a model." in errors
+
+
+@pytest.fixture
+def session(run: Run) -> Run:
+    """Like an agent's session: one request more, with long answers."""
+    run("commit", "Please fix the parser.")
+    for n in range(8):
+        text = f"Step {n}. " + " ".join(f"file{n}_{i}.py has {i} lines." for i in range(40))
+        run("commit", text, "--role", "assistant")
+    return run
+
+
+def test_without_a_flag_the_thread_is_halved_and_the_output_says_how(session: Run) -> None:
+    before = json.loads(session("compile", "--json")[1])
+    code, out, _ = session("compact")
+    assert code == 0
+    line, writer, restore = out.splitlines()
+    tokens = [int(n.replace(",", "")) for n in re.findall(r"([\d,]+) (?:→|tokens)", line)]
+    assert tokens[1] <= tokens[0] // 2
+    assert re.fullmatch(
+        r"\d+ messages? replaced by an extract without a model, \d+ messages? kept", writer
+    )
+    command = re.search(r"`weft (revert .*)`", restore)
+    assert command
+    assert session(*command[1].split())[0] == 0
+    assert json.loads(session("compile", "--json")[1]) == before
+
+
+def test_json_has_what_the_output_says(session: Run) -> None:
+    preview = json.loads(session("compact", "--preview", "--json")[1])
+    assert preview["restore"] is None
+    result = json.loads(session("compact", "--json")[1])
+    assert result["tokens_after"] <= result["budget"] == result["tokens_before"] // 2
+    assert result["messages_kept"] == len(json.loads(session("compile", "--json")[1])) - 1
+    assert result["method"] == "extract"
+    assert result["commit"].startswith(result["restore"].split()[-1])
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--keep", "9"],  # more than there are
+        ["--budget", "9"],
+        ["--budget", "9", "--keep", "2"],
+        ["--keep", "9", "--model", "weft-offline"],
+    ],
+)
+def test_each_number_that_a_refusal_names_works(session: Run, flags: list[str]) -> None:
+    _, out, err = session("compact", *flags)
+    named = re.findall(r"--(?:keep|budget) \d+", (out + err).splitlines()[0])
+    assert any(words.startswith("--budget") for words in named)  # one turn: no keep saves tokens
+    for words in named:
+        result = json.loads(session("compact", *words.split(), "--preview", "--json")[1])
+        assert result["tokens_after"] < result["tokens_before"]
+
+
+def test_a_thread_that_cannot_be_halved_is_as_small_as_possible_or_refused(run: Run) -> None:
+    code, _, err = run("compact")
+    assert code == 1
+    assert "would save nothing" in err
+
+
+def test_the_library_halves_a_thread_and_names_arguments() -> None:
+    with weft.open() as thread:
+        for n in range(2):
+            thread.user(f"question {n}")
+            thread.assistant(" ".join(f"word{n}_{i}" for i in range(400)))
+        assert "in 2 turns; keep=1 or budget=" in str(thread.compact(keep=3))
+        with pytest.raises(
+            weft.BudgetExceeded, match=r"; keep=1 or budget=\d+ would work"
+        ) as error:
+            thread.compact(budget=3)
+        assert error.value.works["budget"] == error.value.needed
+        result = thread.compact()  # the last turn is more than half of it, and stays
+        assert result.tokens_before // 2 < result.tokens_after == result.budget

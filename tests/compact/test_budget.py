@@ -534,7 +534,7 @@ def test_the_same_compaction_again_changes_nothing(options):
         sent = t.compile().to_anthropic()
         for again in (t.compact(**options, preview=True), t.compact(**options)):
             assert again.commit is None
-            assert str(again) == f"nothing to compact: {first.tokens_after:,} tokens"
+            assert str(again).startswith(f"nothing to compact: {first.tokens_after:,} tokens")
         assert t.compile().to_anthropic() == sent
         t.user("And option 12?")
         t.assistant("Option 12 it is.")

@@ -220,7 +220,7 @@ def test_the_second_of_two_equal_compactions_changes_nothing(gateway):
     first, second = replies
     assert first["commit"] is not None
     assert second["commit"] is None
-    assert second["message"] == f"nothing to compact: {first['after']:,} tokens"
+    assert second["message"].startswith(f"nothing to compact: {first['after']:,} tokens")
 
 
 QUESTION = "Please say a long sentence about many things."

@@ -16,5 +16,5 @@ def test_a_library_error_names_arguments_and_no_flags(monkeypatch: pytest.Monkey
         ) as raised:
             thread.compact(model="gpt-5")
         assert "--" not in str(raised.value)
-        with pytest.raises(ThreadError, match="a model"):
+        with pytest.raises(ThreadError, match="would save nothing"):
             thread.compact()

@@ -23,7 +23,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import ExitStack, aclosing, contextmanager
+from contextlib import ExitStack, aclosing, closing, contextmanager
 from datetime import datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -163,7 +163,8 @@ def run(args: argparse.Namespace) -> int:
     """Chat until the end of input; returns 1 if the last answer failed, 130 if it was stopped."""
     from weft.catalog import load_catalog
     from weft.client import load_toml
-    from weft.thread import read_attachments
+    from weft.store import open_store
+    from weft.thread import Thread, open as open_thread, read_attachments
 
     if args.config is not None:
         args.store = args.store or load_toml(args.config).get("store")
@@ -177,10 +178,16 @@ def run(args: argparse.Namespace) -> int:
             stack.enter_context(_connect(server)) for server in args.mcp if args.agent != "claude"
         ]
         path = writable_store(args)
-        thread = stack.enter_context(
-            open_for_writing(path, choose_chat_thread(args, path), checkpoints=True)
-        )
-        chat = Chat(args, thread, catalog, servers, files)
+        name = choose_chat_thread(args, path)
+
+        def open_stored() -> Thread:
+            return stack.enter_context(open_for_writing(path, name, checkpoints=True))
+
+        with closing(open_store(path)) as store:
+            is_new = store.read_thread(name) is None
+        # A new thread is stored with its first message: a chat that is left before leaves nothing.
+        thread = open_thread(None, name, checkpoints=True) if is_new else open_stored()
+        chat = Chat(args, thread, catalog, servers, files, open_stored if is_new else None)
         if args.agent == "claude":
             chat.gateway = stack.enter_context(gateway_of_store(args))
         chat.use_model(args.model)
@@ -284,8 +291,12 @@ class Chat:
         catalog: "Catalog",
         servers: "list[McpServer]",
         files: "tuple[Media, ...]" = (),
+        open_stored: "Callable[[], Thread] | None" = None,
     ) -> None:
+        """`open_stored` opens the stored thread; until the first message, `thread` is in memory."""
         self.thread = thread
+        self._open_stored = open_stored
+        self._model: str | None = None
         self.servers = servers
         self.gateway: str | None = None
         self.agent: Agent | ClaudeAgent
@@ -304,6 +315,7 @@ class Chat:
         """Let another model answer from now on."""
         from weft.agent import Agent
 
+        self._model = name
         if self.gateway is not None:
             self.agent = self._make_claude(self.gateway, name)
             return
@@ -425,6 +437,9 @@ class Chat:
 
     async def run_turn(self, text: str | None, files: "tuple[Media, ...]" = ()) -> int:
         """Run one turn; what is typed meanwhile is a hint, or answers a question."""
+        if text is not None and self._open_stored is not None:
+            self.thread, self._open_stored = self._open_stored(), None
+            self.use_model(self._model)
         if not self._is_terminal:
             return await print_turn(self.agent, text, self._args.json, sys.stdout, files)
         with TypedLines(self._hint) as self._typed_lines:
@@ -505,12 +520,11 @@ class Chat:
 
     def compact(self, _: str) -> None:
         """Compact the thread to half of its size."""
-        tokens = self.thread.compile().tokens
         settings = make_compaction(self._args, self._catalog)
-        budget = max(1, tokens // 2)
         if settings.by is None:
-            result = self.thread.compact(budget=budget)
+            result = self.thread.compact()
         else:
+            budget = max(1, self.thread.compile().tokens // 2)
             result = self.thread.compact(
                 budget=budget, model=settings.by, prompt=settings.prompt, timeout=settings.timeout
             )

@@ -1,11 +1,15 @@
 """`weft compact`: replace old turns with a summary, by a budget, by turns to keep, or by ranges.
 
+Without a flag, the budget is half of the current tokens.
+
 With `--model` a model writes the summary: the offline model, or one of an upstream from the
 environment, `--upstream` or a config file. Progress is printed on stderr.
 """
 
 import argparse
 import os
+import re
+import shlex
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -18,6 +22,7 @@ from weft import exact_json
 from weft.compact import (
     FALLBACK,
     PROGRESS,
+    STEPS,
     CompactResult,
     Importance,
     MessageChange,
@@ -28,7 +33,7 @@ from weft.compact import (
     read_importance,
     validate_compact_input,
 )
-from weft.errors import ConfigError, Refused
+from weft.errors import BudgetExceeded, ConfigError, Refused, ThreadError
 from weft.history import Row, visible_rows
 from weft.thread import SUMMARY_SECONDS, Asker, Thread
 
@@ -44,7 +49,7 @@ from .common import (
 from .console import print_error
 from .describe import ID_LENGTH, PREVIEW_WIDTH
 from .main import RawFormatter
-from .terminal import read_screen, shorten
+from .terminal import plural, read_screen, shorten
 
 if TYPE_CHECKING:
     from weft.client import CompactionSettings
@@ -78,7 +83,8 @@ MODEL_FLAGS = {
 """The flags that need `--model`, and the names of their values."""
 
 
-EPILOG = """Choose who writes the summary:
+EPILOG = """Without a flag, the thread becomes half as large, or as small as what must stay allows.
+Choose who writes the summary:
   no model        --budget, --keep, or --first and --last: lines copied from the messages
   a model         --model, with --budget, --keep, or --first and --last
   you             --summary, with --keep, --first and --last, or --from and --to
@@ -248,12 +254,39 @@ def compact(thread: Thread, args: argparse.Namespace) -> None:
         "fallback": args.fallback,
         "timeout": args.timeout or settings.timeout or SUMMARY_SECONDS,
     }
-    result = thread.compact(**options)
+    try:
+        result = thread.compact(**options)
+    except BudgetExceeded as error:
+        raise ThreadError(_with_flags(str(error))) from None
+    restore = None if result.commit is None else _restore_command(args, result.commit)
     if args.json:
-        print_json(_result_json(result))
-    else:
-        print(safe(str(result)))
-        _print_changes(result.changes)
+        print_json(_result_json(result, restore))
+        return
+    print(safe(_with_flags(str(result))))
+    if result.ranges:
+        verb = "would be replaced" if result.preview else "replaced"
+        writer = STEPS[result.method] if result.method else "an extract without a model"
+        if args.summary or args.replacements:
+            writer = "your own summary"
+        elif result.model is not None and result.method in (None, "model"):
+            writer = f"a summary by {result.model}"
+        kept = plural(result.messages_kept, "message")
+        print(safe(f"{plural(result.messages, 'message')} {verb} by {writer}, {kept} kept"))
+    if result.commit is not None:
+        commit = result.commit[:ID_LENGTH]
+        print(safe(f"commit {commit}; `{restore}` brings the messages back"))
+    _print_changes(result.changes)
+
+
+def _with_flags(text: str) -> str:
+    """A message of the library with the flags of this command: `--keep 1` for `keep=1`."""
+    return re.sub(r"\b(keep|budget)=(\d+)", r"--\1 \2", text)
+
+
+def _restore_command(args: argparse.Namespace, commit: str) -> str:
+    """The command that takes a compaction back."""
+    store = [] if args.store is None else ["--store", args.store]
+    return shlex.join(["weft", "revert", *store, commit[:ID_LENGTH]])
 
 
 def _apply_config(thread: Thread, args: argparse.Namespace) -> "CompactionSettings":
@@ -354,8 +387,6 @@ def _read_replacements(args: argparse.Namespace) -> tuple[Replacement, ...] | No
 def _check_flags(args: argparse.Namespace) -> None:
     """Raise `ConfigError` for flags that contradict each other, or that would be ignored."""
     flags = [flag for flag, name in MODE_FLAGS.items() if getattr(args, name) is not None]
-    if not flags:
-        raise ConfigError("use one of --model, --budget, --keep, --summary or --replacements")
     for flag, name in MODEL_FLAGS.items():
         if getattr(args, name) is not None and "--model" not in flags:
             raise ConfigError(f"{flag} only works with --model")
@@ -376,7 +407,7 @@ def _list_others(flags: list[str]) -> str:
     return ", ".join(flag for flag in flags if flag != "--replacements")
 
 
-def _result_json(result: CompactResult) -> dict[str, Any]:
+def _result_json(result: CompactResult, restore: str | None) -> dict[str, Any]:
     return {
         "commit": result.commit,
         "preview": result.preview,
@@ -384,6 +415,10 @@ def _result_json(result: CompactResult) -> dict[str, Any]:
         "tokens_after": result.tokens_after,
         "cache_lost": result.cache_lost,
         "messages": result.messages,
+        "messages_kept": result.messages_kept,
+        "budget": result.budget,
+        "restore": restore,
+        "works": result.works,
         "pins_kept": list(result.pins_kept),
         "model": result.model,
         "requests": result.requests,
@@ -397,7 +432,7 @@ def _result_json(result: CompactResult) -> dict[str, Any]:
         "cost": result.cost,
         "changes": [to_builtins(change) for change in result.changes],
         "after": [_row_json(row) for row in visible_rows(result.rows)] if result.preview else [],
-        "line": str(result),
+        "line": _with_flags(str(result)),
     }
 
 

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         compaction_progress,
         compaction_started,
         describe_changes,
+        describe_works,
     )
     from .summarise import (
         PROMPT_TOKENS,
@@ -131,7 +132,8 @@ __getattr__ = lazy_names(
         "result": (
             "FALLBACK PROGRESS STEPS CompactResult MessageChange StepFailure SystemMessage Trigger "
             "compact_result compaction_ended compaction_events compaction_failed "
-            "compaction_fell_back compaction_progress compaction_started describe_changes"
+            "compaction_fell_back compaction_progress compaction_started describe_changes "
+            "describe_works"
         ),
         "summarise": (
             "PROMPT_TOKENS Answer Stopped Summary SummaryJob SummaryRequest SummarySource "
@@ -210,6 +212,7 @@ __all__ = [
     "cut_chunks",
     "describe_changes",
     "describe_task",
+    "describe_works",
     "extract_summary",
     "find_names",
     "find_pairs",

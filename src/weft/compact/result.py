@@ -23,9 +23,9 @@ and emits nothing. In `compact_metadata`, `method` is how the summary was made (
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from weft.history import Row, is_visible
+from weft.history import Row, is_visible, visible_rows
 from weft.ids import Id
 from weft.model import is_system
 
@@ -245,6 +245,9 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     - `failures`: the methods that failed before it.
     - `thinned`: unread tool results that were shortened.
     - `changes`: what a preview does to each message, and why. Empty after a compaction.
+    - `budget`: the budget that was chosen, if the caller chose neither a budget nor anything else.
+    - `turns`, `works`: if `keep` left nothing to replace, the number of turns, and values of `keep`
+      and `budget` that work.
 
     With a model's summary:
 
@@ -281,6 +284,9 @@ class CompactResult(Struct, frozen=True, kw_only=True):
     failures: tuple[StepFailure, ...] = ()
     thinned: tuple[Thinned, ...] = ()
     changes: tuple[MessageChange, ...] = ()
+    budget: int | None = None
+    turns: int | None = None
+    works: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
     def reason(self) -> str | None:
@@ -297,9 +303,21 @@ class CompactResult(Struct, frozen=True, kw_only=True):
         """How many messages were replaced, whole or in part."""
         return sum(folded.messages for folded in self.ranges)
 
+    @property
+    def messages_kept(self) -> int:
+        """How many messages stay."""
+        return sum(1 for row in visible_rows(self.rows) if row.id is not None)
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether nothing was, or would be, compacted."""
+        return not self.ranges and not self.stripped and not self.thinned
+
     def __str__(self) -> str:
-        if not self.ranges and not self.stripped and not self.thinned:
-            return f"nothing to compact: {self.tokens_before:,} tokens"
+        if self.is_unchanged:
+            line = f"nothing to compact: {self.tokens_before:,} tokens"
+            turns = "" if self.turns is None else f" in {plural(self.turns, 'turn')}"
+            return f"{line}{turns}{describe_works(self.works)}"
         verb = "would compact" if self.preview else "compacted"
         parts = [f"{verb} {plural(self.messages, 'message')}: {self._tokens()}"]
         if self.pins:
@@ -337,6 +355,12 @@ class CompactResult(Struct, frozen=True, kw_only=True):
         change = f" ({(after - before) / before:+.0%})" if before else ""
         prefix = "at most " if self.preview and self.model is not None else ""
         return f"{before:,} → {prefix}{after:,} tokens{change}"
+
+
+def describe_works(works: Mapping[str, int]) -> str:
+    """The end of a refusal: what would work instead."""
+    options = " or ".join(f"{name}={number}" for name, number in works.items())
+    return f"; {options} would work" if options else ""
 
 
 def compact_result(

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from weft.agent import display_system_message, to_json
 from weft.client import ModelClient, find_route
 from weft.compact import CompactResult, SystemMessage, validate_compact_input
-from weft.errors import BudgetExceeded, Refused, ThreadError, WeftError
+from weft.errors import Refused, WeftError
 from weft.history import PRIORITIES
 from weft.model import JsonObject
 from weft.store import descendants
@@ -92,42 +92,18 @@ def _compact(call: ApiCall, publish: Callable[[SystemMessage], None]) -> JsonObj
         options["model"] = client.with_on_retry(
             lambda retry: publish(SystemMessage(RETRY, retry.data()))
         )
-    mode_options = ("replacements", "model", "first", "last", "summary", "budget", "keep")
     old_rows = read_changes(read_steps(call, thread))[0].rows
-    if all(options.get(name) is None for name in mode_options):
-        result = _compact_to_half(thread, options)
-    else:
-        result = thread.compact(**options)
+    result = thread.compact(**options)
     count = count_once(counter_for(TOKENIZER).message)
     change = Change(tuple(old_rows), result.rows or tuple(old_rows))
     return {
         **change_json(change, count),
         "commit": result.commit,
-        "budget": options["budget"],
+        "budget": result.budget or options["budget"],
         "changes": [to_builtins(change) for change in result.changes],
         "requests": result.requests,
         "message": _describe_compaction(result),
     }
-
-
-def _compact_to_half(thread: Thread, options: JsonObject) -> CompactResult:
-    """Compact to half of the tokens, or to the smallest budget above that which is possible.
-
-    The budget is added to the options. Raises `ThreadError` if nothing would be saved.
-    """
-    tokens = thread.compile().tokens
-    options["budget"] = max(1, tokens // 2)
-    while True:
-        try:
-            return thread.compact(**options)
-        except BudgetExceeded as error:
-            if error.needed >= tokens or error.needed <= options["budget"]:
-                message = (
-                    f"A compaction would save nothing: what must stay needs {error.needed:,} "
-                    f"of {tokens:,} tokens."
-                )
-                raise ThreadError(message) from None
-            options["budget"] = error.needed
 
 
 def _describe_compaction(result: CompactResult) -> str:

@@ -17,6 +17,7 @@ current text, and the number of messages that its commit replaced.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct, field, structs
@@ -25,6 +26,7 @@ from weft.compact import (
     STEPS,
     Batch,
     CompactResult,
+    Layout,
     Plan,
     Strip,
     SummaryBatch,
@@ -44,7 +46,7 @@ from weft.compact import (
     unmarked,
     validate_compact_input,
 )
-from weft.errors import CompactRefused, WrongValue
+from weft.errors import BudgetExceeded, CompactRefused, ThreadError, WrongValue
 from weft.history import (
     Draft,
     PlannedRewrite,
@@ -209,6 +211,62 @@ def compact(
     return compaction.preview(planner) if preview else compaction.land(planner)
 
 
+def compact_to_half(tokens: int, compact: Callable[[int], CompactResult]) -> CompactResult:
+    """Compact to half of the tokens, or to the smallest budget above that which is possible.
+
+    `compact` compacts to a budget. Raises `ThreadError` if nothing would be saved.
+    """
+    budget = max(1, tokens // 2)
+    while True:
+        try:
+            return structs.replace(compact(budget), budget=budget)
+        except BudgetExceeded as error:
+            if error.needed >= tokens or error.needed <= budget:
+                raise ThreadError(
+                    "a compaction would save nothing: what must stay needs "
+                    f"{error.needed:,} of {tokens:,} tokens"
+                ) from None
+            budget = error.needed
+
+
+def find_works(
+    handle: Handle, budget: int | None, preview: Callable[[str, int], CompactResult]
+) -> tuple[int, dict[str, int]]:
+    """The number of turns, and values of `keep` and `budget` that work instead of refused ones.
+
+    `preview` previews the compaction with another value of `keep` or `budget`: each value has been
+    tried, alone. The budget is the smallest one above `budget`, or without one half of the tokens.
+    """
+    rows = visible_rows(handle.view(handle.head()).rows)
+    tokens = count_rows(handle, rows)
+    turns = len(Layout(rows, handle.count_once).exchange_starts())
+    works: dict[str, int] = {}
+
+    def saves(name: str, number: int) -> bool:
+        result = preview(name, number)
+        return not result.is_unchanged and result.tokens_after < tokens
+
+    # A fold of a single short turn may save nothing, so fewer turns are tried too.
+    for number in dict.fromkeys((turns - 1, turns // 2, 1)):
+        with suppress(BudgetExceeded, CompactRefused):
+            if number > 0 and saves("keep", number):
+                works["keep"] = number
+                break
+    number = tokens // 2 if budget is None else budget
+    while 0 < number < tokens:
+        try:
+            if saves("budget", number):
+                works["budget"] = number
+            break
+        except BudgetExceeded as error:
+            if error.needed <= number:
+                break
+            number = error.needed
+        except CompactRefused:
+            break
+    return turns, works
+
+
 def _replacements_planner(
     handle: Handle, replacements: Replacements, strip: Strip, call_id: str | None
 ) -> Planner:
@@ -248,9 +306,6 @@ def _turns_planner(
             return plan_range(rows, first, last, summary=summary, count=count, originals=originals)
         if summary is not None:
             return plan_summary(rows, summary, keep=keep, budget=budget, count=count)
-        if budget is None and keep is None:
-            reason = "give a model, replacements, a budget, turns to keep or a summary"
-            raise CompactRefused(reason, field="replacements")
         tokens = count_rows(handle, rows) if budget is None else budget
         return plan_budget(
             rows, tokens, keep=keep, fill=budget is not None, count=count, originals=originals

@@ -33,8 +33,9 @@ from weft.compact import (
     SummaryBatch,
     SystemMessage,
     Trigger,
+    describe_works,
 )
-from weft.errors import NotFound, StoreError, ThreadError, WrongValue
+from weft.errors import BudgetExceeded, NotFound, StoreError, ThreadError, WrongValue
 from weft.history import (
     TAG,
     Append,
@@ -1238,7 +1239,7 @@ class Thread:
         """Replace old turns with an extract.
 
         Afterwards the thread fits `budget` tokens, or only the `keep` newest exchanges are
-        unchanged.
+        unchanged. Without both, the budget is half of the current tokens.
         """
 
     def compact(
@@ -1272,7 +1273,8 @@ class Thread:
         - `replacements`: your own summaries for ranges between checkpoints.
         - `model`: a summary that a model writes.
         - `summary`: your own summary of all old turns.
-        - `budget` or `keep`: an extract without a model.
+        - `budget` or `keep`: an extract without a model. Without any of these arguments, the budget
+          is half of the current tokens, or the smallest one above that which works.
 
         With `first` and `last`, the ids of two messages, only what is between them is replaced,
         both included: by a model's summary, your own summary, or else an extract. Pins,
@@ -1283,7 +1285,8 @@ class Thread:
         of the user and everything up to the next one. Leading system messages and pins always stay.
         A text in `retain` is never lost: it is added to a model's summary, and without a model, a
         compaction that would lose it is refused. If a budget is too small for what must stay and a
-        summary of the rest, `BudgetExceeded` says how much is needed.
+        summary of the rest, `BudgetExceeded` says how much is needed, and which values of `keep`
+        and `budget` work.
 
         In a model's summary, names that the messages do not have are marked as unverified, and
         missing names are added. With a `budget`, a failing model does not stop the compaction: a
@@ -1304,6 +1307,9 @@ class Thread:
         from .compaction import (
             Compaction,
             compact,
+            compact_to_half,
+            count_rows,
+            find_works,
             refuse_model_options,
             refuse_own_summary,
             refuse_with_range,
@@ -1313,38 +1319,64 @@ class Thread:
         refuse_with_range(
             first, last, replacements=replacements, budget=budget, keep=keep, verbatim=verbatim
         )
-        if model is not None:
-            from .engine import compact_with_model
+        handle = self._handle
 
-            refuse_own_summary(replacements, summary)
-            options = CompactOptions(
+        def attempt(keep: int | None, budget: int | None, preview: bool) -> CompactResult:
+            if model is not None:
+                from .engine import compact_with_model
+
+                refuse_own_summary(replacements, summary)
+                options = CompactOptions(
+                    budget=budget,
+                    keep=keep,
+                    first=first,
+                    last=last,
+                    prompt=prompt,
+                    retain=tuple(retain),
+                    trigger=trigger,
+                    verbatim=verbatim,
+                    scorer=scorer,
+                    force=force,
+                    fallback=fallback,
+                    note=note,
+                )
+                return compact_with_model(handle, model, options, preview, timeout)
+            refuse_model_options(prompt, verbatim)
+            return compact(
+                Compaction(handle=handle, trigger=trigger, retain=retain, note=note),
+                replacements,
                 budget=budget,
                 keep=keep,
                 first=first,
                 last=last,
-                prompt=prompt,
-                retain=tuple(retain),
-                trigger=trigger,
-                verbatim=verbatim,
-                scorer=scorer,
-                force=force,
-                fallback=fallback,
-                note=note,
+                summary=summary,
+                strip=strip,
+                call_id=call_id,
+                preview=preview,
             )
-            return compact_with_model(self._handle, model, options, preview, timeout)
-        refuse_model_options(prompt, verbatim)
-        return compact(
-            Compaction(handle=self._handle, trigger=trigger, retain=retain, note=note),
-            replacements,
-            budget=budget,
-            keep=keep,
-            first=first,
-            last=last,
-            summary=summary,
-            strip=strip,
-            call_id=call_id,
-            preview=preview,
-        )
+
+        def try_instead(name: str, number: int) -> CompactResult:
+            return attempt(number, None, True) if name == "keep" else attempt(None, number, True)
+
+        chosen = (replacements, budget, keep, first, last, summary, model)
+        if all(value is None for value in chosen):
+            tokens = count_rows(handle, handle.view(handle.head()).rows)
+            return compact_to_half(tokens, lambda budget: attempt(None, budget, preview))
+        try:
+            result = attempt(keep, budget, preview)
+        except BudgetExceeded as error:
+            _, works = find_works(handle, error.budget, try_instead)
+            needed = works.get("budget", error.needed) if keep is None else error.needed
+            raise BudgetExceeded(
+                f"{error}{describe_works(works)}",
+                needed=needed,
+                budget=error.budget,
+                works=works,
+            ) from None
+        if keep is None or budget is not None or not result.is_unchanged:
+            return result
+        turns, works = find_works(handle, None, try_instead)
+        return structs.replace(result, turns=turns, works=works)
 
     def compacting(
         self, model: Model | None, options: CompactOptions
