@@ -434,3 +434,48 @@ def test_a_killed_run_is_resumed(upstream: Upstream, tmp_path: Path, seed: int) 
         )
         for number in range(5)
     ]
+
+
+SLOW = """
+import json, sys, time, weft
+path, url, log = sys.argv[1:]
+
+def charge(card: str) -> str:
+    with open(log, "a") as file:
+        file.write(card + "\\n")
+    time.sleep(0.5)
+    return f"charged {card}"
+
+with weft.open(path) as thread:
+    agent = weft.Agent(
+        thread, "m", [charge], provider="anthropic", base_url=url, api_key="k", compaction=None,
+        parallel_tools=False,
+    )
+    print("ready", flush=True)
+    try:
+        print(agent.resume())
+    except weft.ThreadError as error:
+        print(error)
+"""
+
+
+def test_a_living_run_of_another_process_is_waited_for(upstream: Upstream, tmp_path: Path) -> None:
+    path, log = tmp_path / "weft.db", tmp_path / "log"
+    with weft.open(path) as thread:
+        thread.user("go")
+        calls = tuple(ToolCall(f"c{card}", "charge", f'{{"card":"{card}"}}') for card in "AB")
+        thread.commit_message(Message("assistant", calls))
+    upstream.then(streamed("Done."))
+    command = [sys.executable, "-c", SLOW, str(path), upstream.url, str(log)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        first.stdout.readline()
+        while not log.exists():
+            time.sleep(0.01)
+        second = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=SECONDS)
+        output = first.communicate()[0]
+    assert output == "Done.\n"
+    assert "already answered" in second.stdout
+    assert log.read_text() == "A\nB\n"
+    with weft.open(path) as thread:
+        assert [text for _, text, _ in results(thread)] == ["charged A", "charged B"]

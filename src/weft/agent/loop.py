@@ -496,7 +496,8 @@ class Agent:
         state = RunState(self.steps, self._limits, self._price, self._hints)
         answer: Any = None
         reported: set[Loss] = set()
-        async with turn(self._turn_key()), HttpClient() as http:
+        lock = f"run of {self.thread.name}\0{self.thread.current}"
+        async with turn(self.thread.store, self._turn_key(), lock), HttpClient() as http:
             flow = self._flow(text, state, attached)
             while (step := await asyncio.to_thread(_advance, flow, answer)) is not None:
                 answer = None

@@ -68,12 +68,16 @@ def collect_garbage(args: argparse.Namespace) -> int:
     finally:
         bar.close()
     if args.json:
-        print_json({**swept.to_dict(), "preview": args.preview})
+        counts: dict[str, int | None] = dict(swept.to_dict())
+        if args.preview:  # only the deletion finds out which entries no other commit uses
+            counts |= {"entries": None, "operations": None}
+        print_json({**counts, "preview": args.preview})
     elif not swept.commits and not swept.entries and not swept.threads:
         verb = "would be removed" if args.preview else "was removed"
         print(f"nothing {verb}: {_why_nothing(address, args.days)}")
     else:
-        print(f"{_describe_swept(swept)} {'would be removed' if args.preview else 'were removed'}")
+        verb = "would be removed" if args.preview else "were removed"
+        print(f"{_describe_swept(swept, preview=args.preview)} {verb}")
     return 0
 
 
@@ -87,11 +91,11 @@ def _why_nothing(address: str, days: float) -> str:
     return f"{count} {were} in use in the last {days:g} days (--days 0 removes all)"
 
 
-def _describe_swept(swept: Swept) -> str:
-    """`3 commits and 5 entries, with 1 deleted thread,`."""
-    objects = f"{plural(swept.commits, 'commit')} and {plural(swept.entries, 'entry')}"
+def _describe_swept(swept: Swept, *, preview: bool = False) -> str:
+    """`3 commits and 5 entries, with 1 deleted thread,`; a preview does not count entries."""
+    entries = "" if preview else f" and {plural(swept.entries, 'entry')}"
     threads = f", with {plural(swept.threads, 'deleted thread')}," if swept.threads else ""
-    return objects + threads
+    return f"{plural(swept.commits, 'commit')}{entries}{threads}"
 
 
 def erase_text(args: argparse.Namespace) -> int:

@@ -478,6 +478,13 @@ class Store(Protocol):
         """The address with which `open_store` opens the same store; `None` if it is in memory."""
         ...
 
+    def try_lock(self, name: str) -> Callable[[], None] | None:
+        """Lock a name against all other programs on this store; `None` if one of them holds it.
+
+        The result releases the lock. A program that ends, however it ends, releases its locks.
+        """
+        ...
+
     def count_unindexed(self) -> int:
         """How many commits are not in the text index; it may count some that were deleted."""
         ...

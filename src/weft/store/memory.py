@@ -481,6 +481,9 @@ class MemoryStore:
     def address(self) -> str | None:
         return None
 
+    def try_lock(self, name: str) -> Callable[[], None] | None:  # noqa: ARG002 - one program only
+        return lambda: None
+
     def count_unindexed(self) -> int:
         return len(self._tables.unindexed)
 

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
+from hashlib import sha256
 from threading import Lock, local
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -53,6 +54,9 @@ class PostgresStore(SqlStore):
     @property
     def address(self) -> str:  # not an attribute: it may have a password, which `vars` would show
         return self._database.url
+
+    def try_lock(self, name: str) -> Callable[[], None] | None:
+        return self._database.try_lock(name)
 
     def close(self) -> None:
         self._database.close()
@@ -259,6 +263,24 @@ class PostgresDatabase:
             rows, deferred.rows = deferred.rows, {}
             for sql, values in rows.items():
                 self._write_many(sql, values.values())
+
+    def try_lock(self, name: str) -> Callable[[], None] | None:
+        """Take an advisory lock on a connection of its own, which ends with the program."""
+        key = int.from_bytes(sha256(f"{self._schema()}\0{name}".encode()).digest()[:8], signed=True)
+        connection = self._connect()
+        try:
+            row = connection.execute("SELECT pg_try_advisory_lock(%s)", (key,)).fetchone()
+        except psycopg.Error as error:
+            connection.close()
+            raise self._store_error(error) from None
+        if row is None or not row[0]:
+            connection.close()
+            return None
+        return connection.close
+
+    def _schema(self) -> str:
+        """The schema of the tables: advisory locks are shared by all schemas of a database."""
+        return self.read("SELECT current_schema()")[0][0]
 
     def _begin(self, exclusive: bool) -> None:
         begin = BEGIN_EXCLUSIVE if exclusive else BEGIN_SHARED

@@ -8,7 +8,7 @@ second connection.
 
 import os
 import sqlite3
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from threading import RLock, get_ident
@@ -20,6 +20,7 @@ from weft.errors import Damaged, StoreError
 
 from .database import Deferred, Dialect, Memo, SqlRow
 from .migrations import scripts
+from .name_locks import try_lock_name
 from .relational import SqlStore
 
 BUSY_SECONDS = 60.0
@@ -48,6 +49,9 @@ class SqliteStore(SqlStore):
         self._file = SqliteFile(str(path))
         self.address = None if str(path) == ":memory:" else os.path.abspath(path)
         super().__init__(self._file)
+
+    def try_lock(self, name: str) -> Callable[[], None] | None:
+        return (lambda: None) if self.address is None else try_lock_name(self.address, name)
 
     def checkpoint(self) -> None:
         self._file.checkpoint()

@@ -112,6 +112,10 @@ def check_hook(value: Any) -> Any:
     return value
 
 
+MAX_COUNT = 2**63 - 1
+"""The largest number that Python's own sequences and the stores count to."""
+
+
 def check_count(field: str, value: Any) -> None:
     """Refuse anything but a non-negative integer or `None`."""
     if value is None:
@@ -120,6 +124,8 @@ def check_count(field: str, value: Any) -> None:
         raise WrongValue(field, f"must be a number, not {_kind(value)}")
     if value < 0:
         raise WrongValue(field, f"must not be negative: {value}")
+    if value > MAX_COUNT:
+        raise WrongValue(field, f"must be at most {MAX_COUNT}")
 
 
 def check_name(field: str, value: Any) -> str:
