@@ -1,10 +1,21 @@
 """The check of a model's summary: what is removed, marked and kept."""
 
+from typing import Any
+
 import pytest
 
-from weft.compact import check_summary, read_ground_truth
+from weft.catalog import load_catalog
+from weft.compact import (
+    Summary,
+    SummaryJob,
+    SummarySource,
+    check_summary,
+    read_ground_truth,
+    summarise,
+)
 from weft.history import Row
-from weft.model import Message, Text, ToolCall
+from weft.model import Message, Request, Response, Stop, Text, Tool, ToolCall
+from weft.tokens import counter_for
 
 SOURCE = [
     Message("user", (Text("Fix BILL-4412. Don't change round_amount() in billing/money.py."),)),
@@ -65,3 +76,86 @@ def test_a_short_sentence_with_only_invented_names_is_removed() -> None:
     checked = check_summary("They fixed round_amount. They read src/nowhere.py too.", GROUND)
     assert checked.text == "They fixed round_amount."
     assert checked.dropped == ("They read src/nowhere.py too.",)
+
+
+CALLS = read_ground_truth(
+    [
+        Row(None, Message("assistant", (ToolCall("c", name, arguments),)))
+        for name, arguments in (
+            ("Read", '{"file_path": "/srv/app.py", "offset": 4100}'),
+            ("mcp__jira__getIssue", '{"issueKey":"OPS-7","timeout":120000,"max_results":null}'),
+            ("Edit", '{"edits":[{"old_string":"a\\nround_amount()","replaceAll":true}]}'),
+            ("Grep", '{"pattern":"x","output_mode":"content","-A":3,"ratio":0.125}'),
+            ("run", '{"cut_off_key": "the end is miss'),  # no complete JSON
+        )
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        'It called Read with {"file_path": "/srv/app.py", "offset": 4100}.',
+        '[Tool call Grep]: {"pattern":"x","output_mode":"content","-A":3,"ratio":0.125}',
+        'The `issueKey` was OPS-7, and "timeout":120000 was sent.',
+        "max_results was not set.",  # a key without a value
+        '{"edits":[{"old_string":"a\\nround_amount()","replaceAll":true}]}',  # nested keys
+        "`mcp__jira__getIssue` was called with `issueKey`.",
+        "A call with cut_off_key failed.",
+    ],
+)
+def test_the_keys_and_numbers_of_a_call_are_known_names(sentence: str) -> None:
+    checked = check_summary(sentence, CALLS)
+    assert (checked.text, checked.dropped, checked.marked) == (sentence, (), ())
+
+
+@pytest.mark.parametrize(
+    ("sentence", "name"),
+    [
+        ("The file_paths of Read was /srv/app.py.", "file_paths"),
+        ("The timeout of OPS-7 was 125000 by then.", "125000"),
+        ("The old_string had nround_amount.", "nround_amount"),  # the n of an escape is no letter
+    ],
+)
+def test_altered_keys_and_numbers_of_a_call_are_marked(sentence: str, name: str) -> None:
+    assert check_summary(sentence, CALLS).marked == (name,)
+
+
+LIVE = Request(
+    "m",
+    (
+        Message("system", (Text("Never touch vendor_dir."),)),
+        Message("user", (Text("Run build_all."),), name="ana_lopez"),
+        Message("assistant", (ToolCall("c", "run", '{"dry_run":false}'),)),
+    ),
+    tools=(Tool("close_issue", "Needs jira_token.", {"properties": {"issueKey": {}}}),),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("The rule is about vendor_dir.", {"live": LIVE}),
+        ("The user ana_lopez asked.", {"live": LIVE}),
+        ("They used dry_run then.", {"live": LIVE}),  # the key of a call that is not summarised
+        ("They can use close_issue with issueKey and jira_token.", {"live": LIVE}),
+        ("All about api_keys was said.", {"prompt": "Write what was said about api_keys."}),
+        ("They ran build_all.", {}),
+    ],
+)
+def test_every_name_that_the_request_shows_is_known(text: str, settings: Any) -> None:
+    assert summary_of(text, settings).marked == ()
+    assert summary_of("They say build_all and made_up.", settings).marked == ("made_up",)
+
+
+def summary_of(text: str, settings: Any) -> Summary:
+    """The summary of a message if the model answers with this text."""
+    rows = (Row(None, Message("user", (Text("Run build_all. " * 40),))),)
+    job = SummaryJob(model=load_catalog().find("gpt-4.1"), limit=300, **settings)
+    flow = summarise(SummarySource(rows=rows), job, counter_for("estimate").message)
+    next(flow)
+    try:
+        flow.send(Response(Message("assistant", (Text(text),)), stop=Stop("end")))
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("a second request")

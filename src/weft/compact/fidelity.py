@@ -19,16 +19,17 @@ what was removed, marked and added, so that a reader of the commit can judge it.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
+from weft import exact_json
 from weft.history import Row
 from weft.lazy import lazy_pattern
-from weft.model import Message, Text, ToolCall
+from weft.model import Message, Text, Tool, ToolCall
 
 from .extract import index_names
-from .names import GROUP_SEPARATORS, Name, find_names
+from .names import GROUP_SEPARATORS, Name, find_names, without_escapes
 from .plan import Count
 from .source import BULLET, NAMES, decode_arguments
 
@@ -169,14 +170,27 @@ class GroundTruth:
 
 def read_ground_truth(rows: Sequence[Row], prior: Sequence[str] = ()) -> GroundTruth:
     """The ground truth of some rows, including tool calls, and of earlier summaries."""
-    texts = [row.message.text for row in rows]
-    calls = [
-        "\n".join((block.name, *(decode_arguments(block.arguments).values() or [block.arguments])))
-        for row in rows
-        for block in row.message.blocks
-        if isinstance(block, ToolCall)
-    ]
-    return GroundTruth([*texts, *calls, *prior])
+    return GroundTruth([*shown_texts(row.message for row in rows), *prior])
+
+
+def shown_texts(messages: Iterable[Message], tools: Iterable[Tool] = ()) -> Iterator[str]:
+    """What a request with these messages and tools shows to a model.
+
+    It shows the whole arguments of a call: also their keys and numbers.
+    """
+    for message in messages:
+        yield message.text
+        if message.name:
+            yield message.name
+        for block in message.blocks:
+            if isinstance(block, ToolCall):
+                yield block.name
+                yield without_escapes(block.arguments)
+                yield from decode_arguments(block.arguments).values()
+    for tool in tools:
+        yield tool.name
+        yield tool.description or ""
+        yield without_escapes(exact_json.dumps(tool.parameters or {}).decode())
 
 
 def check_summary(text: str, ground: GroundTruth) -> Checked:

@@ -91,12 +91,18 @@ _SPACED = lazy_pattern(rf"[0-9][{GROUP_SEPARATORS}](?:\d{{3}}(?!\d)|%|ms|px|[kmg
 """A number with a separator that is not a comma, such as `48 211` or `20 ms`."""
 
 
+def without_escapes(text: str) -> str:
+    """The text as names are read in it: with a space for each escape, and without the words that
+    have an escaped letter."""
+    if "\\" not in text:
+        return text
+    text = _ESCAPE.sub(lambda match: _LETTER if match[1] else " ", text)
+    return " ".join(word for word in text.split(" ") if _LETTER not in word)
+
+
 def find_names(text: str) -> Iterator[Name]:
     """Each name of a text, in order, repeats included."""
-    if "\\" in text:
-        text = _ESCAPE.sub(lambda match: _LETTER if match[1] else " ", text)
-        text = " ".join(word for word in text.split(" ") if _LETTER not in word)
-    for match in _NAME.finditer(text):
+    for match in _NAME.finditer(without_escapes(text)):
         kind = match.lastgroup
         if kind is not None:
             yield kind, match[kind].strip("`")

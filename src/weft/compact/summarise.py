@@ -33,6 +33,7 @@ from .fidelity import (
     lines_to_retain,
     quoted_lines,
     read_ground_truth,
+    shown_texts,
     with_quoted_lines,
 )
 from .non_summary import (
@@ -305,8 +306,8 @@ class Summariser:
         if text is None:
             return False
         max_tokens = self._limit_with_names(rows, [rows], self.job.limit)
-        prior = [self._prior(), self.job.task]
-        summary = self._check(text, rows, prior, max_tokens, self.job.retain)
+        shown = [self._prior(), self.job.task, *shown_texts(live.messages, live.tools)]
+        summary = self._check(text, rows, shown, max_tokens, self.job.retain)
         self.batches.append(self._batch(summary, rows))
         return True
 
@@ -450,13 +451,13 @@ class Summariser:
         self,
         text: str,
         rows: Sequence[Row],
-        prior: Sequence[str],
+        shown: Sequence[str],
         max_tokens: int,
         retain: Sequence[str],
     ) -> str:
         """The model's summary with doubtful names marked, and with the texts to retain and names
-        that it lacks."""
-        checked = check_summary(text, read_ground_truth(rows, prior))
+        that it lacks. `shown` are the texts that the request had besides the rows."""
+        checked = check_summary(text, read_ground_truth(rows, [*shown, self.job.prompt or ""]))
         if not checked.text:
             reason = "its summary only names things that the conversation does not contain"
             raise self._failed(reason, answered=True)
