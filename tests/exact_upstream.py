@@ -125,7 +125,8 @@ ANSWERS = {  # the body and the stream of an answer "ok"
 class Rule(Struct, kw_only=True):
     """What a server accepts at one address, and what it answers.
 
-    `headers` must have these values; one with the value "" must be absent.
+    `headers` must have these values; one with the value "" must be absent. `answer_headers` are
+    sent beside the content type.
     """
 
     protocol: str = "openai-chat"
@@ -133,6 +134,7 @@ class Rule(Struct, kw_only=True):
     body: bytes | None = None
     status: int = 200
     kind: str = "application/json"
+    answer_headers: Mapping[str, str] = {}
 
 
 class ExactUpstream:
@@ -164,7 +166,7 @@ def exact_upstream() -> Iterator[ExactUpstream]:
                     self._send(401, "application/json", b'{"error": {"message": "wrong header"}}')
                     return
             if rule.body is not None:
-                self._send(rule.status, rule.kind, rule.body)
+                self._send(rule.status, rule.kind, rule.body, rule.answer_headers)
                 return
             whole, stream = ANSWERS[rule.protocol]
             streams = b'"stream":true' in body.replace(b" ", b"") or "alt=sse" in self.path
@@ -183,9 +185,13 @@ def exact_upstream() -> Iterator[ExactUpstream]:
             self.rfile.readline()
             return b"".join(chunks)
 
-        def _send(self, status: int, kind: str, body: bytes) -> None:
+        def _send(
+            self, status: int, kind: str, body: bytes, headers: Mapping[str, str] = {}
+        ) -> None:
             self.send_response(status)
             self.send_header("content-type", kind)
+            for name, value in headers.items():
+                self.send_header(name, value)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             if self.command != "HEAD":

@@ -40,6 +40,7 @@ from .asgi import (
     Scope,
     Send,
     as_http_send,
+    as_no_page,
     send_request_id,
     with_body_deadline,
     with_request_id,
@@ -117,7 +118,7 @@ def build(state: State) -> ASGIApp:
         endpoint = find_endpoint(inbound.method, inbound.path)
         if endpoint is not None:
             # It calls `admit` itself, so that it can refuse in the client's protocol.
-            await endpoint(state, inbound, outbound)
+            await endpoint(state, inbound, Outbound(as_no_page(outbound.sender)))
             return
         try:
             admit(inbound.headers, state.settings)

@@ -25,6 +25,12 @@ JSON_TYPE = "application/json"
 SLICE_BYTES = 1024 * 1024
 """The largest piece of an answer in one ASGI message."""
 
+NO_PAGE_HEADERS = (
+    (b"content-security-policy", b"sandbox; default-src 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+)
+"""With these headers, HTML from an upstream has no scripts and no access to the gateway."""
+
 WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 """https://docs.python.org/3/library/zlib.html#zlib.decompressobj"""
 
@@ -208,6 +214,19 @@ def with_write_timeout(send: Send, seconds: float) -> Send:
             raise ClientLeft from None
 
     return bounded
+
+
+def as_no_page(send: Send) -> Send:
+    """A `send` whose answers a browser does not run as pages of the gateway."""
+
+    async def send_no_page(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            names = [name for name, _ in NO_PAGE_HEADERS]
+            others = [pair for pair in message.get("headers", ()) if pair[0].lower() not in names]
+            message = {**message, "headers": [*others, *NO_PAGE_HEADERS]}
+        await send(message)
+
+    return send_no_page
 
 
 def as_http_send(scope: Scope, send: Send) -> Send:

@@ -22,6 +22,7 @@ from weft.codec import CODECS
 from weft.errors import Refused
 from weft.thread import LOCAL_SCOPE
 
+from .asgi import Inbound
 from .settings import (
     SCOPE_LENGTH,
     SCOPE_PREFIX,
@@ -32,6 +33,10 @@ from .settings import (
 )
 
 KEY_HEADERS = ("x-api-key", "x-goog-api-key")
+_LOAD_HEADERS = ("upgrade-insecure-requests", "sec-purpose")
+"""Headers that only browsers send, when they open or prefetch a document."""
+_METHOD_PARAMETER = re.compile(r"(_|\$|x[-_]|http).*method.*|method[-_]override|\$http.*|\$req")
+"""Query parameters that some servers, such as Google's, take for another method or for headers."""
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 
 
@@ -58,6 +63,50 @@ def admit(headers: Mapping[str, str], settings: Settings) -> Caller:
     if client is None:
         raise Refused("the API key is not valid here", status=401, type="authentication_error")
     return Caller(client.scope, client.name, client.record)
+
+
+def admit_program(inbound: Inbound, settings: Settings) -> Caller:
+    """Identify the caller of a path for programs; raises `Refused` with 401 or 403.
+
+    Unlike a page, such a path may cost money, so a website must not make a browser open it.
+    """
+    refuse_own_requests_of_browsers(inbound.method, inbound.headers)
+    return admit(inbound.headers, settings)
+
+
+def refuse_own_requests_of_browsers(method: str, headers: Mapping[str, str]) -> None:
+    """Raises `Refused` for what a browser requests without a script of the gateway's own page:
+    documents, images, frames, and requests of other sites that have no `Origin`.
+
+    https://www.w3.org/TR/fetch-metadata/
+
+    Browsers send `Sec-Fetch-*` over HTTPS and to loopback. Elsewhere a login that the browser
+    remembers is refused for methods that a link or an image can use.
+    """
+    site, mode, destination = (
+        headers.get(f"sec-fetch-{part}", "").strip().lower() for part in ("site", "mode", "dest")
+    )
+    is_foreign = site not in ("", "none", "same-origin") and "origin" not in headers
+    is_load = (
+        mode in ("navigate", "websocket")
+        or destination not in ("", "empty")
+        or any(name in headers for name in _LOAD_HEADERS)
+    )
+    remembers_login = (
+        method in ("GET", "HEAD") and _sends_basic(headers) and not site and "origin" not in headers
+    )
+    if is_foreign or is_load or remembers_login:
+        raise Refused(
+            "this path is for programs, and a browser requested it by itself; a program sends its "
+            "key as `Authorization: Bearer KEY` and no Sec-Fetch headers",
+            status=403,
+            type="permission_error",
+        )
+
+
+def _sends_basic(headers: Mapping[str, str]) -> bool:
+    scheme = headers.get("authorization", "").partition(" ")[0].lower()
+    return scheme == "basic" and not any(headers.get(name) for name in KEY_HEADERS)
 
 
 def find_client(headers: Mapping[str, str], settings: Settings) -> ClientKey | None:
@@ -203,13 +252,17 @@ def with_safe_query(
     without: Collection[str] = (),
     added: Iterable[tuple[str, str]] = (),
 ) -> str:
-    """A path for an upstream with the caller's query, without secrets.
+    """A path for an upstream with the caller's query, without secrets and other methods.
 
     Parameters named in `without` are left out, and `added` are appended.
     """
     pairs = parse_qsl(query, keep_blank_values=True)
     allowed = [
-        (name, value) for name, value in pairs if name not in without and not is_secret(name)
+        (name, value)
+        for name, value in pairs
+        if name not in without
+        and not is_secret(name)
+        and not _METHOD_PARAMETER.fullmatch(name.strip().lower())
     ]
     encoded = urlencode([*allowed, *added])
     return f"{path}?{encoded}" if encoded else path

@@ -23,7 +23,7 @@ from weft.printable import clean_text
 from weft.tokens import counter_for_model
 
 from .asgi import BodyCutOff, ClientLeft, Inbound, Outbound, parse_body
-from .auth import Caller, admit, upstream_credentials
+from .auth import Caller, admit, admit_program, upstream_credentials
 from .errors import failure, internal_failure, refusal
 from .exchange import answer_request, read_request
 from .exchange_log import ExchangeLog, write_line
@@ -80,7 +80,7 @@ async def count_tokens(protocol: str, state: State, inbound: Inbound, outbound: 
     codec = CODECS[protocol]
     member = codec.http.count_member
     try:
-        caller = admit(inbound.headers, state.settings)
+        caller = admit_program(inbound, state.settings)
         body = await inbound.read(state.settings.max_body)
         size = len(body)
         raw = await state.large_bodies.run(size, parse_body, body)

@@ -78,7 +78,7 @@ from weft.model import (
 from weft.thread import has_sealed_summaries, open as open_thread, with_portable_summaries
 
 from .asgi import BodyCutOff, ClientLeft, Inbound, Outbound, parse_body
-from .auth import Caller, admit, has_credentials, name_in_scope
+from .auth import Caller, admit_program, has_credentials, name_in_scope
 from .bodies import ParsedBody, body_key, parse_reusing
 from .codex_compaction import (
     CompactionRelay,
@@ -300,7 +300,7 @@ async def answer_request(
 async def _handle(
     state: State, codec: Codec, inbound: Inbound, outbound: Outbound, log: ExchangeLog
 ) -> None:
-    caller = admit(inbound.headers, state.settings)
+    caller = admit_program(inbound, state.settings)
     log.key = caller.name
     body = await inbound.read(state.settings.max_body)
     exchange = Exchange(state, codec, inbound, caller, log, body)

@@ -56,6 +56,12 @@ HOP_HEADERS = frozenset(
 )
 """Request headers that concern only this connection. Secrets are not forwarded either."""
 
+CONNECTION_PREFIXES = (
+    *("x-weft-", "sec-", "x-forwarded-"),
+    *("x-original-", "x-rewrite-", "x-envoy-"),  # another path, for servers behind a proxy
+)
+"""Beginnings of other headers that are not forwarded."""
+
 RETURNED_HEADERS = (
     "retry-after",
     "retry-after-ms",
@@ -268,7 +274,15 @@ def is_forwarded(name: str) -> bool:
     """Whether a client's header is forwarded to an upstream of the same protocol."""
     if name in HOP_HEADERS or is_secret(name):
         return False
-    return not name.startswith(("x-weft-", "sec-", "x-forwarded-"))
+    dashed = name.replace("_", "-")  # some servers take both for the same name
+    return not (dashed.startswith(CONNECTION_PREFIXES) or _changes_request(dashed))
+
+
+def _changes_request(name: str) -> bool:
+    """Whether some servers take a header for another method, path or host of the request."""
+    if name.startswith("x-stainless-"):  # what the vendors' SDKs tell about themselves
+        return False
+    return "method" in name or name.endswith("-override")
 
 
 def connection_headers(headers: Mapping[str, str]) -> frozenset[str]:

@@ -30,7 +30,7 @@ from weft.model import JsonObject, Params, Request, Response, Stop, StopKind, Us
 from weft.store import Store
 
 from .asgi import Inbound, Outbound
-from .auth import admit
+from .auth import admit_program
 from .errors import failure
 from .identity import response_key
 from .state import State
@@ -67,7 +67,7 @@ def read_path(path: str) -> tuple[str, bool] | None:
 async def stored_response(state: State, inbound: Inbound, outbound: Outbound) -> None:
     """Answer one of the three calls."""
     try:
-        caller = admit(inbound.headers, state.settings)
+        caller = admit_program(inbound, state.settings)
         address = read_path(inbound.path)
         assert address is not None
         id, wants_items = address

@@ -33,7 +33,7 @@ from weft.model import JsonObject
 from weft.printable import clean_text
 
 from .asgi import ClientLeft, Inbound, Outbound, decompress
-from .auth import Caller, admit, has_credentials, upstream_credentials, with_safe_query
+from .auth import Caller, admit_program, has_credentials, upstream_credentials, with_safe_query
 from .errors import failure, internal_failure
 from .exchange_log import ExchangeLog, write_line
 from .guard import Guard
@@ -46,6 +46,9 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _PREFIX = re.compile(r"(/upload)?/v1(beta|alpha)?/[^/]")
 _SEGMENT = re.compile(r"[^\x00-\x1f\x7f-\x9f/\\%;]+")
 _MODEL_PATH = re.compile(r"(?P<before>/v1(?:beta|alpha)?/models/)(?P<model>.+)(?P<method>:\w+)")
+_FILENAME = re.compile(
+    r';\s*(?P<name>filename\*?)\s*=\s*(?P<value>"(?:[^"\\]|\\.)*"|[^\s;,"]+)', re.IGNORECASE
+)
 _ID = re.compile(r"(?=.*[0-9])[A-Za-z0-9_.:-]{8,}")
 _MODEL_FIELD = re.compile(
     rb'name="?model"?[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n(?P<model>[^\r\n]{1,500})\r\n', re.IGNORECASE
@@ -58,8 +61,8 @@ OWNED = ("/v1/responses/", "/v1/conversations/")
 
 ANSWER_HEADERS = frozenset(
     {
-        *("content-type", "content-disposition", "content-range", "accept-ranges", "etag"),
-        *("last-modified", "cache-control"),
+        *("content-type", "content-range", "accept-ranges", "etag", "last-modified"),
+        "cache-control",
     }
 )
 ANSWER_PREFIX = "x-goog-upload-"
@@ -140,7 +143,7 @@ class AnswerCut(Exception):
 async def _answer(
     codec: Codec, state: State, inbound: Inbound, outbound: Outbound, log: ExchangeLog
 ) -> None:
-    caller = admit(inbound.headers, state.settings)
+    caller = admit_program(inbound, state.settings)
     log.key = caller.name
     await _check_path(state, inbound, caller)
     call = await _read_call(codec, state, inbound, log)
@@ -212,7 +215,17 @@ def _answer_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
             returned.append((name, value))
     if not any(name == "content-type" for name, _ in returned):
         returned.append(("content-type", "application/octet-stream"))
-    return returned
+    return [*returned, ("content-disposition", _as_attachment(headers))]
+
+
+def _as_attachment(headers: Mapping[str, str]) -> str:
+    """The header that makes a browser save an answer, with the name that the vendor gave it."""
+    value = headers.get("content-disposition", "")
+    parts = ["attachment"]
+    if len(value) < 4000 and value.isprintable():
+        named = {match["name"].lower(): match["value"] for match in _FILENAME.finditer(value)}
+        parts += [f"{name}={filename}" for name, filename in named.items()]
+    return "; ".join(parts)
 
 
 def _headers(state: State, inbound: Inbound, call: VendorCall) -> dict[str, str]:
