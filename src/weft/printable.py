@@ -23,6 +23,16 @@ _UNSAFE = lazy_pattern(
     "\u202a-\u202e\u2066-\u2069"  # bidirectional embeddings, overrides and isolates
     "\ud800-\udfff]"  # surrogates, which UTF-8 cannot encode
 )
+_DIRECTION = lazy_pattern("[\u202a-\u202e\u2066-\u2069]")
+_INVISIBLE = lazy_pattern(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad"  # C0, except white space; C1; soft hyphen
+    "\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b\u200e\u200f\u2028-\u202e"  # zero-width space, marks of direction, line breaks
+    "\u2060\u2065-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"  # not U+2061-2064: they are operators
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    # Joiners belong to emoji and to Persian and Indic words.
+    "|(?<![^\x00-\x7f])[\u200c\u200d]"
+)
 _ESCAPE_SEQUENCE = lazy_pattern(
     r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
 )
@@ -41,6 +51,23 @@ def clean_text(text: str) -> str:
 def clean_line(text: str) -> str:
     """Like `clean_text`, with line feeds and tabs replaced too, for text on one line."""
     return clean_text(text).translate(_VISIBLE_WHITESPACE)
+
+
+def show_direction(text: str) -> str:
+    """The text with `⟨U+202E⟩` for characters that turn the text after them around.
+
+    https://www.unicode.org/reports/tr36/#Bidirectional_Text_Spoofing
+    """
+    return _DIRECTION.sub(_code_point, text)
+
+
+def show_invisible(text: str) -> str:
+    """Like `show_direction`, for all control characters and characters that show nothing.
+
+    For text in which they have no use, such as formulas. In other text, they may be part of words.
+    https://www.unicode.org/reports/tr44/#Default_Ignorable_Code_Point
+    """
+    return _INVISIBLE.sub(_code_point, text)
 
 
 def encodable(text: str) -> str:
@@ -84,6 +111,10 @@ def escape_json(text: str) -> str:
     Unsafe characters must be inside of strings, as in the output of JSON encoders.
     """
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _code_point(match: re.Match[str]) -> str:
+    return f"⟨U+{ord(match[0]):04X}⟩"
 
 
 def _visible(match: re.Match[str]) -> str:

@@ -319,6 +319,50 @@ def test_formulas_and_tasks_are_drawn_and_run_nothing(tab, store, axe, options):
     page.wait_for_function("() => document.documentElement.scrollWidth <= innerWidth")
 
 
+LARGE_FORMULAS = "\n\n".join(
+    f"${tex}$\n\n$${tex}$$"
+    for tex in (
+        r"\rule{9999em}{9999em}",
+        r"\rule{20em}{20em}" * 40,
+        r"\raise 20em {" * 20 + "x" + "}" * 20,
+        r"\kern-9999em x" * 20,
+        r"\frac{1}{" * 60 + "x" + "}" * 60,
+        r"\begin{matrix}" + r"x\\" * 100 + r"\end{matrix}",
+        "x" * 500,
+    )
+)
+USUAL_FORMULAS = "\n\n".join(
+    f"a ${tex}$ b\n\n$${tex}$$"
+    for tex in (
+        *("x", "y", "x^2", r"\frac{1}{2}", r"\sum_{i=0}^n x_i", r"\sqrt{x}", r"\int_0^1 f"),
+        *(r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\hat{x}", r"\underbrace{a+b}_{n}"),
+    )
+)
+SCROLLS = "math => math.scrollHeight > math.clientHeight || math.scrollWidth > math.clientWidth"
+
+
+@pytest.mark.parametrize("options", [{}, {"width": 390}])
+def test_only_large_formulas_scroll(tab, store, options):
+    with weft.open(store, "large formulas") as thread:
+        if thread.head is None:
+            thread.user("draw")
+            thread.assistant(LARGE_FORMULAS)
+            thread.user("draw")
+            thread.assistant(USUAL_FORMULAS)
+    page = tab("large formulas", **options)
+    scrolling = f"all => all.filter({SCROLLS}).length"
+    usual = page.locator("#conversation .row.assistant .prose").last.locator("math")
+    expect(usual).to_have_count(20)
+    wait_until(page, lambda: usual.evaluate_all(scrolling), lambda number: number == 0)
+    page.locator("#conversation").evaluate("list => list.scrollTo(0, 0)")
+    large = page.locator("#conversation .row.assistant .prose").first.locator("math")
+    expect(large).to_have_count(14)
+    heights = "all => Math.max(...all.map(math => math.getBoundingClientRect().height))"
+    wait_until(page, lambda: large.evaluate_all(heights), lambda height: height <= 500)
+    wait_until(page, lambda: large.evaluate_all(scrolling), lambda number: number > 4)
+    page.wait_for_function("() => document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_a_very_long_message_is_folded(tab, store, axe):
     with weft.open(store, "very long") as thread:
         thread.user("short")

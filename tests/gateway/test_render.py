@@ -1,6 +1,7 @@
 """Markdown becomes safe HTML."""
 
 import re
+from html import unescape
 
 import pytest
 from hypothesis import given, strategies as st
@@ -137,6 +138,121 @@ def test_a_hostile_formula_has_no_markup_of_its_own(tex):
     html = render(f"${tex}$ and $${tex}$$")
     assert re.findall(r"<(?!/?(?:p|br|math|m[a-z]+)\b)", html) == []
     assert re.findall(r"<[^>]*\s(?:href|style|class|id|on\w+)=", html) == []
+
+
+@pytest.mark.parametrize(
+    "tex",
+    [
+        "\\rule{9999em}{9999em}",
+        "\\rule{9999cm}{9999in}",
+        "\\rule{99999999pt}{1PC}",
+        "\\hspace{9999em}x",
+        "\\hspace{1e9em}x",
+        "\\kern9999px x",
+        "\\kern-9999em x",
+        "\\mkern 99999mu x",
+        "\\raise 9999em {x}",
+        "\\lower 9999em {x}",
+        "\\moveleft 9999em x",
+        "\\moveright 9999ex x",
+        "a \\above 9999em b",
+        "\\skew{99999}{x}{y}",
+        "\\rule{9999vw}{9999vh}",  # a unit of the window
+        "\\rule{99999999999999999999999999em}{.99999999e9em}",
+    ],
+)
+def test_lengths_in_formulas_are_limited(tex):
+    html = render(f"$${tex}$$")
+    assert "<math" in html
+    values = re.findall(r'(?:width|height|depth|[lr]space|thickness|spacing|size)="([^"]*)"', html)
+    for value in values:
+        number, unit = re.fullmatch(r"([+-]?[\d.]+)([a-z]*)", value).groups()
+        assert number == "0" or unit in ("em", "ex", "px", "pt", "pc", "cm", "mm", "in")
+        assert -2 <= float(number) <= 20 or unit in ("px", "pt", "mm")
+
+
+@pytest.mark.parametrize(
+    ("tex", "attribute"),
+    [
+        ("\\rule{3em}{2cm}", 'width="3em" height="2cm"'),
+        ("a\\hspace{1.5em}b", 'width="1.5em"'),
+        ("a\\kern-1pt b", 'width="-1pt"'),
+        ("a\\mkern 18mu b", 'width="1em"'),
+        ("a\\!b", 'width="negativethinmathspace"'),
+        ("\\mathrlap{x}", 'width="0"'),
+        ("\\Bigg(", 'maxsize="2.470em"'),
+        ("{n \\choose k}", 'linethickness="0"'),
+    ],
+)
+def test_usual_lengths_in_formulas_stay(tex, attribute):
+    assert attribute in render(f"${tex}$")
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["202e", "2066", "200b", "200e", "200f", "061c", "feff", "2060", "200d", "ad", "e0041"],
+)
+@pytest.mark.parametrize("tex", ["\\unicode{{x{0}}}a", "\\text{{a&#x{0};b}}", "\\text{{a{1}b}}"])
+def test_invisible_characters_in_formulas_are_shown(code, tex):
+    character = chr(int(code, 16))
+    html = render("$" + tex.format(code, character) + "$")
+    assert "<math" in html
+    assert character not in html
+    assert f"⟨U+{code.upper():0>4}⟩" in html
+
+
+def test_joiners_of_emoji_and_words_stay_in_formulas():
+    assert "👩‍🔬" in render("$\\text{👩‍🔬}$")
+    assert "می‌روم" in render("$\\text{می‌روم}$")
+    assert "U+" not in render("$\\sin x$")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a \u202e b",
+        "a &#x202e; b",
+        "a &#8238; b",
+        "`\u202e`",
+        "[a&#x202e;](https://x.y)",
+        '[a](https://x.y "b&#x2066;")',
+        "<https://x.y/%E2%80%AE>",
+        "```python\n# \u202e\n```",
+    ],
+)
+def test_characters_that_change_the_direction_are_shown(text):
+    html = render(text)
+    assert not re.search("[\u202a-\u202e\u2066-\u2069]", html)
+    assert "⟨U+20" in html
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "$\\left( 2\\\\3$",
+        "\\(\\left( 2\\\\3\\)",
+        "\\[\\left( 2\\\\3\\]",
+        "$$\\left( 2\\\\3$$",
+        "$$\n\\left( 2\\\\3 *a* _b_\n\n# c\n$$",
+        "$\\left( *a* [b](c) `d` \\_ \\{ &lt; <b>$",
+        "$" + "x\\\\" * 1000 + "$",  # longer than a formula may be
+        "\\[" + "x\\\\" * 1000 + "\\]",
+    ],
+)
+@pytest.mark.parametrize("around", ["{}", "> {}", "a {} b", "- {}"])
+def test_a_formula_that_cannot_be_converted_stays_as_written(written, around):
+    if "\n" in written and around != "{}":
+        return
+    html = render(around.format(written))
+    assert "<math" not in html
+    shown = unescape(re.sub(r"</?(?:p|br|ul|li|blockquote)>", "", html))
+    assert written in shown
+
+
+def test_formulas_beyond_the_greatest_number_stay_as_written():
+    html = render("$a\\\\b$ " * 501)
+    assert html.count("<math") == 500
+    assert "$a\\\\b$" in html
 
 
 def test_task_lists_have_boxes():

@@ -9,7 +9,7 @@ Two layers protect the page:
 Code is coloured with CSS classes; the page's style sheet has the colours. Images become links:
 showing an answer must not fetch anything. Formulas become MathML (`formulas`). Checkpoints are not
 shown: they are addresses for models. Characters that change the direction of the text after them
-are shown as `U+202E`.
+are shown as `⟨U+202E⟩`.
 """
 
 import re
@@ -28,6 +28,8 @@ from pygments.lexers import (
     get_lexer_by_name,  # pyright: ignore[reportUnknownVariableType] its options have no types
 )
 from pygments.util import ClassNotFound
+
+from weft.printable import show_direction
 
 from . import formulas
 
@@ -50,11 +52,6 @@ CACHE_SIZE = 2048
 CHECKPOINT = re.compile(r"<checkpoint:[a-z0-9]{6}>")
 TASK = re.compile(r"\[([ xX])\]\s+")
 BOXES = {" ": ("☐", "to do"), "x": ("☑", "done")}
-DIRECTION = re.compile("[\u202a-\u202e\u2066-\u2069]")
-"""Embeddings, overrides and isolates: they turn the text after them around.
-
-https://www.unicode.org/reports/tr36/#Bidirectional_Text_Spoofing
-"""
 HIGHLIGHT_LIMIT = 50_000
 """Code blocks with more characters than this are not coloured: it would take too long."""
 
@@ -62,11 +59,8 @@ HIGHLIGHT_LIMIT = 50_000
 @lru_cache(maxsize=CACHE_SIZE)
 def render(text: str) -> str:
     """Safe HTML for untrusted Markdown."""
-    return _CLEANER.clean(_parser().render(DIRECTION.sub(_show_direction, text)))
-
-
-def _show_direction(match: re.Match[str]) -> str:
-    return f"⟨U+{ord(match[0]):04X}⟩"
+    # On the result, because the parser reads references such as `&#x202e;` and `%E2%80%AE`.
+    return show_direction(_CLEANER.clean(_parser().render(text)))
 
 
 def _skip_checkpoint(state: StateInline, _silent: bool) -> bool:
