@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -63,7 +64,6 @@ READING = {
     "note": ["note", "{prefix}", "a note"],
     "pin": ["pin", "{prefix}"],
     "skip": ["skip", "{prefix}"],
-    "edit": ["edit", "{prefix}", "new text"],
     "reset": ["reset", "{prefix}", "--preview"],
     "revert": ["revert", "{prefix}", "--preview"],
     "restore": ["restore", "{prefix}", "--preview"],
@@ -83,6 +83,18 @@ READING = {
 }
 
 
+WRITING_BY_ID = {
+    "edit": ["edit", "{prefix}", "new text"],
+    "reset": ["reset", "{prefix}"],
+    "reset to a parent": ["reset", "{last}~1"],
+    "revert": ["revert", "{prefix}"],
+    "restore": ["restore", "{prefix}"],
+    "rebase": ["rebase", "{prefix}"],
+    "cherry-pick": ["cherry-pick", "{prefix}"],
+    "compact": ["compact", "--first", "{prefix}", "--last", "{prefix}", "--summary", "s"],
+}
+"""Commands that move the branch: in another thread than the current one they need its name."""
+
 WITH_OTHER_IDS = {
     "resume",  # the name of a thread, which an id may follow
     "commit",  # the id of a tool call
@@ -95,7 +107,140 @@ def test_every_command_that_takes_an_id_is_tested(name: str) -> None:
     """The table above has every command whose help speaks of an id of a commit or a message."""
     text = " ".join(parser_of(name).format_help().split())
     takes_id = re.search(r"\b(?:an id|message's id|ID)\b|\bids? of", text)
-    assert not takes_id or name in {words[0] for words in READING.values()}
+    tested = [*READING.values(), *WRITING_BY_ID.values()]
+    assert not takes_id or name in {words[0] for words in tested}
+
+
+@pytest.mark.parametrize("words", WRITING_BY_ID.values(), ids=WRITING_BY_ID)
+def test_an_id_of_another_thread_moves_no_branch(
+    run: Run, two: dict[str, str], words: list[str]
+) -> None:
+    id, last = two["there second"], two["there third"]
+    command = [word.format(id=id, prefix=id[:12], last=last[:12]) for word in words]
+    before = {name: run("log", "-t", name, "--json")[1] for name in ("here", "there")}
+    code, out, err = run(*command)
+    assert (code, out) == (1, "")
+    assert "is in the thread 'there'" in err
+    named = [command[0], "-t", "there", *command[1:]]
+    assert f"`weft {shlex.join(named)}`" in err
+    assert before == {name: run("log", "-t", name, "--json")[1] for name in ("here", "there")}
+    assert "is in the thread" not in run(*named)[2]  # it says what to run
+
+
+@pytest.fixture
+def elsewhere(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A folder without threads; the only thread of the store belongs to another folder."""
+    ids: dict[str, str] = {}
+    for name in ("p1", "p2"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "p1")
+    for text in ("first", "second"):
+        ids[text] = json.loads(run("commit", text, "-t", "one", "--json")[1])["id"]
+    monkeypatch.chdir(tmp_path / "p2")
+    return ids
+
+
+WRITING = [
+    ["undo"],
+    ["undo", "--turn"],
+    ["redo"],
+    ["clear"],
+    ["edit", "HEAD", "new text"],
+    ["pin", "HEAD"],
+    ["skip", "HEAD~1"],
+    ["note", "HEAD", "text"],
+    ["tag", "v1"],
+    ["tag", "v1", "HEAD"],
+    ["tag", "v1", "--delete"],
+    ["branch", "fix"],
+    ["branch", "fix", "--at", "HEAD~1"],
+    ["switch", "main"],
+    ["merge", "main"],
+    ["reset", "HEAD~1"],
+    ["rebase", "main"],
+    ["cherry-pick", "HEAD"],
+    ["revert", "HEAD"],
+    ["restore", "HEAD"],
+    ["compact"],
+    ["rename", "new"],
+    ["delete", "--yes"],
+    ["chat", "-c", "hello"],
+    ["reset", "{id}"],
+    ["edit", "{id}", "new text"],
+]
+
+
+@pytest.mark.parametrize("words", WRITING, ids=" ".join)
+def test_the_only_thread_is_not_written_from_another_folder(
+    run: Run, elsewhere: dict[str, str], words: list[str]
+) -> None:
+    before = run("log", "-t", "one", "--graph", "--json")[1]
+    code, out, err = run(*(word.format(id=elsewhere["first"]) for word in words))
+    assert (code, out) == (1, "")
+    assert "-t" in err
+    assert "'one'" in err
+    assert run("log", "-t", "one", "--graph", "--json")[1] == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["log"],
+        ["log", "--json"],
+        ["compile"],
+        ["stats"],
+        ["export"],
+        ["branch"],
+        ["tag"],
+        ["note"],
+        ["note", "HEAD", "--list"],
+        ["compact", "--first", "{id}", "--last", "{id}", "--summary", "s", "--preview"],
+        ["clear", "--preview"],
+        ["reset", "HEAD~1", "--preview"],
+        ["show", "{id}"],
+        ["pin", "{id}"],
+        ["tag", "v1", "{id}"],
+        ["note", "{id}", "a note"],
+    ],
+    ids=" ".join,
+)
+def test_the_only_thread_is_read_and_marked_from_another_folder(
+    run: Run, elsewhere: dict[str, str], words: list[str]
+) -> None:
+    code, _, err = run(*(word.format(id=elsewhere["first"]) for word in words))
+    assert code == 0, err
+    assert "weft: thread 'one'" in err
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_commit_in_another_folder_starts_a_thread(run: Run) -> None:
+    code, _, err = run("commit", "of p2")
+    assert (code, err) == (0, "weft: new thread 'default'\n")
+    assert "of p2" not in run("log", "-t", "one")[1]
+    assert "of p2" in run("log")[1]
+    assert run("undo")[0] == 0
+    assert "first" in run("log", "-t", "one")[1]
+
+
+def test_a_thread_without_a_folder_counts_everywhere(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with weft.open(tmp_path / "store.db", "free") as thread:
+        thread.user("first")
+    monkeypatch.chdir(tmp_path)
+    assert run("commit", "second")[0] == 0
+    assert run("undo")[0] == 0
+    assert "first" in run("log", "-t", "free")[1]
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_name_that_creates_a_thread_is_printed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("commit", "hi", "-t", "typo")[2] == "weft: new thread 'typo'\n"
+    assert run("commit", "hi", "-t", "typo")[2] == ""
+    assert "weft: new thread 'talk'" in run("chat", "hello", "-t", "talk")[2]
+    monkeypatch.setenv("WEFT_THREAD", "tpyo")
+    assert run("commit", "hi")[2] == "weft: new thread 'tpyo'\n"
+    assert run("commit", "hi")[2] == ""
 
 
 @pytest.mark.parametrize("words", READING.values(), ids=READING)

@@ -37,6 +37,7 @@ from .common import (
     named_thread,
     open_for_writing,
     safe,
+    say_new_thread,
     writable_store,
 )
 from .console import print_error
@@ -185,6 +186,8 @@ def run(args: argparse.Namespace) -> int:
 
         with closing(open_store(path)) as store:
             is_new = store.read_thread(name) is None
+        if is_new and named_thread(args) is not None:
+            say_new_thread(name)
         # A new thread is stored with its first message: a chat that is left before leaves nothing.
         thread = open_thread(None, name, checkpoints=True) if is_new else open_stored()
         chat = Chat(args, thread, catalog, servers, files, open_stored if is_new else None)

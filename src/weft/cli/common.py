@@ -7,8 +7,9 @@ never create a store or a thread.
 import argparse
 import os
 import re
+import shlex
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -59,6 +60,32 @@ ID_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "forget": ("id",),
 }
 """The arguments of each command that may be an id, which is then looked for in every thread."""
+
+MOVING_COMMANDS = frozenset(
+    [
+        "commit",
+        "edit",
+        "chat",
+        "switch",
+        "merge",
+        "compact",
+        "undo",
+        "redo",
+        "revert",
+        "restore",
+        "reset",
+        "clear",
+        "rebase",
+        "cherry-pick",
+        "rename",
+        "delete",
+    ]
+)
+"""The commands that move a branch, or rename or delete the thread. An id does not choose the thread
+for them: they only write in the current thread, or in one that is named."""
+
+MARKING_COMMANDS = frozenset(["pin", "skip", "tag", "note", "branch", "forget"])
+"""The other commands that write. They find an id in every thread, as reading commands do."""
 
 MIN_PREFIX = 4
 """The shortest prefix that is taken for an id."""
@@ -158,33 +185,61 @@ def writable_store(args: argparse.Namespace) -> str:
     return path
 
 
-def choose_thread(store: Store) -> str | None:
+def choose_thread(store: Store, *, reads: bool) -> str | None:
     """The current thread: the main thread of the current folder, or of the nearest folder above it,
-    that was active last; else the store's only main thread, or an old one without a folder that has
-    the default name.
+    that was active last; else a thread without a folder, if it is the store's only main thread or
+    has the default name. A command that only reads also gets an only main thread of another folder.
 
     The home folder and the root only count for themselves, not for everything below them.
     """
     records = {record.name: record for record in store.threads()}
     mains = [record for record in records.values() if record.parent not in records]
-    if len(mains) == 1:
-        return mains[0].name
-    folder = os.path.realpath(os.getcwd())
     in_folder: dict[str, list[str]] = {}
     for record in mains:
         if record.folder is not None:
             in_folder.setdefault(os.path.realpath(record.folder), []).append(record.name)
     last_active = store.last_active() if in_folder else {}
-    ends = ("/", os.path.realpath(os.path.expanduser("~")))
-    candidate = folder
-    while candidate == folder or candidate not in ends:
-        if names := in_folder.get(candidate):
+    for folder in _folders_above():
+        if names := in_folder.get(folder):
             return max(reversed(names), key=lambda name: last_active.get(name, 0.0))
-        if os.path.dirname(candidate) == candidate:
-            break
-        candidate = os.path.dirname(candidate)
+    if len(mains) == 1 and (reads or mains[0].folder is None):
+        return mains[0].name
     usual = records.get(DEFAULT_THREAD)
     return None if usual is None or usual.folder is not None else usual.name
+
+
+def _folders_above() -> Iterator[str]:
+    """The current folder and those above it, up to the home folder or the root."""
+    folder = os.path.realpath(os.getcwd())
+    ends = ("/", os.path.realpath(os.path.expanduser("~")))
+    yield folder
+    while folder not in ends and (folder := os.path.dirname(folder)) not in ends:
+        yield folder
+
+
+def only_reads(args: argparse.Namespace) -> bool:
+    """Whether the command, with these arguments, changes nothing."""
+    if getattr(args, "preview", False) or getattr(args, "list", False):
+        return True
+    if args.command in ("branch", "tag"):
+        return args.name is None
+    if args.command == "note":
+        return args.id is None
+    return args.command not in MOVING_COMMANDS | MARKING_COMMANDS
+
+
+def say_thread(store: Store, name: str) -> None:
+    """Say on standard error which thread was chosen, unless it is the only one, and belongs to the
+    current folder or to none."""
+    record = store.read_thread(name)
+    folder = None if record is None else record.folder
+    is_elsewhere = folder is not None and os.path.realpath(folder) != os.path.realpath(os.getcwd())
+    if is_elsewhere or len(store.threads()) > 1:
+        print_error(f"weft: thread {name!r}")
+
+
+def say_new_thread(name: str) -> None:
+    print_error(f"weft: new thread {name!r}")
 
 
 def named_thread(args: argparse.Namespace) -> str | None:
@@ -195,7 +250,8 @@ def named_thread(args: argparse.Namespace) -> str | None:
 def find_by_id(args: argparse.Namespace, store: Store, current: str | None) -> str | None:
     """The thread that has the ids that the command got; the current thread wins.
 
-    Raises `ConfigError` if several other threads have them.
+    Raises `ConfigError` if several other threads have them, or if the command would move a branch
+    of another thread.
     """
     for argument in ID_ARGUMENTS.get(args.command, ()):
         value = getattr(args, argument, None)
@@ -208,6 +264,12 @@ def find_by_id(args: argparse.Namespace, store: Store, current: str | None) -> s
         if len(names) > 1:
             raise ConfigError(
                 f"{value!r} is in {len(names)} threads: choose with -t NAME: {_list_names(names)}"
+            )
+        if names and args.command in MOVING_COMMANDS and not only_reads(args):
+            words = shlex.join(["weft", args.command, "-t", names[0], *args.given])
+            raise ConfigError(
+                f"{value!r} is in the thread {names[0]!r}, not in the current one: to change "
+                f"{names[0]!r}, run `{words}`"
             )
         if names:
             return names[0]
@@ -236,10 +298,9 @@ def existing_thread(args: argparse.Namespace, path: str) -> str:
     named = named_thread(args)
     with open_existing(path) as store:
         if named is None:
-            name = find_by_id(args, store, choose_thread(store))
+            name = find_by_id(args, store, choose_thread(store, reads=only_reads(args)))
             if name is not None:
-                if len(store.threads()) > 1:
-                    print_error(f"weft: thread {name!r}")
+                say_thread(store, name)
                 return name
         elif store.read_thread(named) is not None:
             return named
@@ -271,12 +332,15 @@ def existing_thread(args: argparse.Namespace, path: str) -> str:
 
 
 def thread_to_write(args: argparse.Namespace, store: Store) -> str:
-    """The thread to append to: the one that reading commands would choose, or a new one."""
+    """The thread to append to: the one that is named, the current one, or a new one."""
     named = named_thread(args)
-    chosen = choose_thread(store) if named is None else named
+    if named is not None:
+        if store.read_thread(named) is None:
+            say_new_thread(named)
+        return named
+    chosen = choose_thread(store, reads=False)
     if chosen is not None:
-        if named is None and len(store.threads()) > 1:
-            print_error(f"weft: thread {chosen!r}")
+        say_thread(store, chosen)
         return chosen
     name = base = DEFAULT_THREAD
     if store.read_thread(name) is not None:  # it belongs to another folder
@@ -286,7 +350,7 @@ def thread_to_write(args: argparse.Namespace, store: Store) -> str:
         number += 1
         name = f"{base}-{number}"
     if store.threads():
-        print_error(f"weft: new thread {name!r}")
+        say_new_thread(name)
     return name
 
 

@@ -171,6 +171,7 @@ def run_command(argv: Sequence[str] | None) -> int:
         command.set_defaults(command=name)
         module.configure(command)
         arguments.remove(name)
+        command.set_defaults(given=tuple(arguments))
         if name == "resume" and "--" in arguments:  # argparse finds no options after a positional
             end = arguments.index("--")
             command.set_defaults(arguments=arguments[end + 1 :])
