@@ -218,7 +218,7 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     volatile_system: tuple[str, ...] | None = None
     record_wait: float | None = None
     thinking: ThinkingMember = "reasoning_content"
-    pass_through_paths: bool | tuple[str, ...] = True
+    pass_through_paths: bool | tuple[str, ...] | None = None
     auto_compact: bool | None = None
     compaction: CompactionSettings = CompactionSettings()
     upstream: tuple[UpstreamTable, ...] = ()
@@ -269,7 +269,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     thinking: ThinkingMember = "reasoning_content"
     journal: Path | None = None
     volatile: tuple[re.Pattern[str], ...] = tuple(map(re.compile, VOLATILE_SYSTEM))
-    pass_through_paths: bool | tuple[str, ...] = True
+    pass_through_paths: bool | tuple[str, ...] | None = None
     offline_pace: float = 0.0
     sample: bool = False
     auto_compact: bool = False

@@ -10,9 +10,8 @@ out, whose credentials are used, and that redirects are not followed.
 Which upstream: the one of the model in the body or path, if there is one. Otherwise the one with
 `default = true`, or the only one of the protocol.
 
-With keys, all callers share the upstream's account. So lists of what it stores are only passed on
-if the setting `pass_through_paths` names their path. An object is reached by its id, which only
-its creator knows.
+With keys, all callers share the upstream's account. So only the paths of `vendor_templates` are
+passed on, unless the setting `pass_through_paths` opens more.
 """
 
 import re
@@ -40,6 +39,7 @@ from .guard import Guard
 from .listings import MODEL_PREFIX
 from .outgoing import connection_headers, is_forwarded, read_request_id, returned_headers
 from .state import State
+from .vendor_templates import is_template_path
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
@@ -49,7 +49,6 @@ _MODEL_PATH = re.compile(r"(?P<before>/v1(?:beta|alpha)?/models/)(?P<model>.+)(?
 _FILENAME = re.compile(
     r';\s*(?P<name>filename\*?)\s*=\s*(?P<value>"(?:[^"\\]|\\.)*"|[^\s;,"]+)', re.IGNORECASE
 )
-_ID = re.compile(r"(?=.*[0-9])[A-Za-z0-9_.:-]{8,}")
 _MODEL_FIELD = re.compile(
     rb'name="?model"?[^\r\n]*\r\n(?:[^\r\n]+\r\n)*\r\n(?P<model>[^\r\n]{1,500})\r\n', re.IGNORECASE
 )
@@ -258,7 +257,7 @@ async def _check_path(state: State, inbound: Inbound, caller: Caller) -> None:
                 "the path has a part that is empty, `.`, `..`, or has `\\`, `;`, `%`, or "
                 "control characters"
             )
-    if not isinstance(allowed, bool):
+    if isinstance(allowed, tuple):
         if not any(fnmatchcase(inbound.path, pattern) for pattern in allowed):
             raise Refused(
                 f"the path {inbound.path} is not one of those that are passed on "
@@ -269,15 +268,14 @@ async def _check_path(state: State, inbound: Inbound, caller: Caller) -> None:
         return
     if not state.settings.keys:
         return
-    ids = [part for part in inbound.path.split("/")[2:] if _ID.fullmatch(part)]
     if inbound.path.startswith(OWNED):
         recorder, id = state.recorder, inbound.path.split("/")[3]
         if recorder is None or not await recorder.has_vendor_id(caller.scope, id):
             raise Refused(f"there is no {id!r} here", status=404, type="not_found_error")
-    elif inbound.method in ("GET", "HEAD") and not ids:
+    elif allowed is None and not is_template_path(inbound.method, inbound.path):
         raise Refused(
-            f"{inbound.method} {inbound.path} may list what other keys have stored with the "
-            "vendor: it is only passed on if pass_through_paths names it",
+            f"{inbound.method} {inbound.path} is not one of the vendor paths that are open to all "
+            "keys: it is only passed on if pass_through_paths names it",
             status=403,
             type="permission_error",
         )
