@@ -61,6 +61,37 @@ def log_of(page, kind):
     return page.locator(f"#log .commit.{kind} .label")
 
 
+UNREADABLE = """() => [...document.querySelectorAll("#log .commit .label")]
+    .filter((label) => {
+        const head = label.parentElement;
+        const end = head.matches("summary") ? head.getBoundingClientRect().right - 16 : Infinity;
+        const { left, right } = label.getBoundingClientRect();
+        const meta = head.querySelector(".meta").getBoundingClientRect();
+        const isCut = label.scrollWidth > label.clientWidth
+            || (label.textContent.endsWith("reverted")
+                && label.scrollHeight > label.clientHeight + 1);
+        const isBeside = Math.abs(meta.left - left) > 1 || meta.right > innerWidth;
+        return isCut || right > end || isBeside;
+    })
+    .map((label) => label.textContent)"""
+
+
+@pytest.mark.parametrize("options", [{}, {"width": 390}, {"width": 800}])
+def test_the_log_shows_the_state_of_a_commit_and_its_mark_beside_the_text(tab, store, options):
+    name = f"log {options}"
+    _, last = add_compactions(store, name)
+    with weft.open(store, name) as thread:
+        thread.revert(last)
+        edited = thread.user("a question with many words " * 10)
+        thread.assistant("word" * 60)
+        thread.edit(edited, "another question with many words " * 10)
+    page = tab(name, **options)
+    if options:
+        page.click("#toggle-log")
+    expect(log_of(page, "compact").first).to_have_text("Compacted, then reverted")
+    page.wait_for_function(f"() => ({UNREADABLE})().length === 0")
+
+
 def test_the_removed_messages_open_whichever_tab_is_open(tab, store):
     add_compactions(store, "tabs")
     page = tab("tabs")
