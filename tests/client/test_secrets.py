@@ -47,6 +47,54 @@ def test_a_key_is_removed_in_every_form(form, header):
     assert "Ab9" not in redacted
 
 
+LONG = "sk-proj-Zx81kQp0Rt5vYw2LmN7bHs9dGf4cJa6eUi3o"
+PARTS = {
+    "half": LONG[:22],
+    "most of it": LONG[:-1],
+    "a third": LONG[:15],
+    "the end": LONG[-15:],
+    "all but the first": LONG[1:],
+    "with dots": LONG[:20] + "...",
+    "the end with dots": "..." + LONG[-20:],
+    "half behind stars": "*****" + LONG[-30:],
+    "half before stars": LONG[:30] + "*****",
+    "base64": b64encode(LONG[:22].encode()).decode(),
+    "base64 of the end": b64encode(LONG[-21:].encode()).decode(),
+    "basic": b64encode(f"user:{LONG[:24]}".encode()).decode(),
+    "basic with another user": b64encode(f"me:{LONG[:24]}".encode()).decode(),
+    "cut base64": b64encode(LONG.encode()).decode()[:24],
+    "base64 for URLs": urlsafe_b64encode(LONG[:24].encode()).decode(),
+    "hexadecimal": LONG[:20].encode().hex(),
+    "escaped": "".join(f"\\u{ord(character):04x}" for character in LONG[:20]),
+    "the end escaped": "".join(f"%{ord(character):02X}" for character in LONG[-20:]),
+}
+
+
+@pytest.mark.parametrize("form", PARTS)
+def test_a_quoted_part_of_a_key_is_removed(form):
+    redacted = Secrets([LONG]).redact_text(f"bad key '{PARTS[form]}' was sent, {PARTS[form]}")
+    assert redacted.count("[redacted]") == 2
+    left = redacted.replace("[redacted]", "")
+    quoted = PARTS[form].strip("*.")
+    assert quoted[8:13] not in left
+    assert quoted[-9:-4] not in left
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{LONG[:11]}*****{LONG[-4:]}",
+        f"{LONG[:16]}**********{LONG[-4:]}",
+        f"{LONG[:4]}**********{LONG[-16:]}",
+        f"{LONG[:8]}...{LONG[-4:]}",
+        "a key begins with sk-proj- and has 44 characters",
+        LONG[10:20],
+    ],
+)
+def test_a_masked_key_stays_readable(text):
+    assert Secrets([LONG]).redact_text(text) == text
+
+
 def test_what_is_no_key_stays():
     masked = "Incorrect API key provided: sk-ant-A*******7890. You can find it at x."
     assert read_secrets({"authorization": f"Bearer {KEY}"}).redact_text(masked) == masked

@@ -3,8 +3,9 @@
 Some servers quote the key in their errors (`Incorrect API key provided: sk-...`). A client of the
 gateway must not see the operator's key, and nobody's key is stored. So a key is removed from error
 bodies, error events and headers, however the server writes it: plain, escaped for JSON, HTML or a
-URL, in base64 or hexadecimal. A key that the server has masked itself stays as it is. Answers that
-are no errors are not changed.
+URL, in base64 or hexadecimal. So is its beginning or end, if that is at least a third of it and
+eight characters. A key that the server has masked itself stays as it is. Answers that are no errors
+are not changed.
 """
 
 import re
@@ -12,7 +13,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from msgspec import convert, to_builtins
+from msgspec import Struct, convert, to_builtins
 
 from weft import exact_json
 from weft.model import ApiError
@@ -34,6 +35,12 @@ SHORTEST = 8
 """Shorter keys are placeholders (`dummy`, `ollama`): removing them would garble error messages."""
 
 REDACTED = "[redacted]"
+
+MASK = b"***"
+"""What servers put in the place of the rest of a key. Beside it, less than half a key may stay."""
+
+LONGEST_ESCAPE = 40
+"""How many bytes an escaped character has at most."""
 
 _HTML_NAMES = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
 
@@ -62,6 +69,8 @@ class Secrets:
         """The bytes without the credentials."""
         for key in self._keys:
             data = _pattern(key).sub(REDACTED.encode(), data)
+            for spelling in _spellings(key):
+                data = spelling.redact_ends(data)
         return data
 
     def redact_text(self, text: str) -> str:
@@ -108,6 +117,60 @@ def _pattern(key: str) -> re.Pattern[bytes]:
     return re.compile("|".join(forms).encode(), re.IGNORECASE)
 
 
+class _Spelling(Struct, frozen=True):
+    """One form of a key: a pattern for each character, and how many of them are too many."""
+
+    characters: tuple[str, ...]
+    minimum: int
+
+    def redact_ends(self, data: bytes) -> bytes:
+        """The bytes without the beginning and the end of the key."""
+        size = len(self.characters)
+        spans: list[tuple[int, int]] = []
+        for match in _compile("".join(self.characters[: self.minimum])).finditer(data):
+            begin, end, count = match.start(), match.end(), self.minimum
+            while count < size and (more := _compile(self.characters[count]).match(data, end)):
+                end, count = more.end(), count + 1
+            if not (data.startswith(MASK, end) and count * 2 < size):
+                spans.append((begin, end))
+        for match in _compile("".join(self.characters[-self.minimum :])).finditer(data):
+            begin, end, count = match.start(), match.end(), self.minimum
+            while count < size:
+                before = _compile(self.characters[-count - 1] + r"\Z")
+                more = before.search(data, max(0, begin - LONGEST_ESCAPE), begin)
+                if more is None:
+                    break
+                begin, count = more.start(), count + 1
+            if not (data.endswith(MASK, 0, begin) and count * 2 < size):
+                spans.append((begin, end))
+        pieces: list[bytes] = []
+        done = 0
+        for begin, end in sorted(spans):
+            if begin >= done:
+                pieces += [data[done:begin], REDACTED.encode()]
+            done = max(done, end)
+        return b"".join([*pieces, data[done:]])
+
+
+@lru_cache(maxsize=256)
+def _spellings(key: str) -> tuple[_Spelling, ...]:
+    """The forms of a key of which a part may be quoted."""
+    data = key.encode()
+    share = max(SHORTEST, -(-len(data) // 3))
+    digits = max(SHORTEST, share * 8 // 6 - 2)
+    forms = [
+        (tuple(map(_character_pattern, key)), max(SHORTEST, -(-len(key) // 3))),
+        (tuple(f"{byte:02x}" for byte in data), share),
+        *((tuple(_base64_characters(offset, data)), digits) for offset in range(3)),
+    ]
+    return tuple(_Spelling(*form) for form in forms if form[1] <= len(form[0]))
+
+
+@lru_cache(maxsize=4096)
+def _compile(pattern: str) -> re.Pattern[bytes]:
+    return re.compile(pattern.encode(), re.IGNORECASE)
+
+
 def _character_pattern(character: str) -> str:
     """A character, plain or escaped; JSON within JSON doubles the backslashes."""
     code = ord(character)
@@ -121,6 +184,10 @@ def _character_pattern(character: str) -> str:
 
 
 def _base64_pattern(offset: int, data: bytes) -> str:
+    return "".join(_base64_characters(offset, data)) + "[A-Za-z0-9]?=*"
+
+
+def _base64_characters(offset: int, data: bytes) -> list[str]:
     """The base64 of bytes that begin `offset` bytes after a multiple of three, in a longer text.
 
     The first and last characters also depend on the bytes beside them, so they are left out.
@@ -130,4 +197,4 @@ def _base64_pattern(offset: int, data: bytes) -> str:
     last = len(encoded) if (offset + len(data)) % 3 == 0 else -1
     core = encoded[first:last]
     classes = {"+": r"(?:\\*[+]|-|%2b)", "/": r"(?:\\*/|_|%2f)"}
-    return "".join(classes.get(character, character) for character in core) + "[A-Za-z0-9]?=*"
+    return [classes.get(character, character) for character in core]
