@@ -625,7 +625,7 @@ def label(passage: Passage) -> str:
             return f"Call of {passage.tool}"
         case "result":
             about = f" {_about(passage.about)}" if passage.about else ""
-            return f"Result of {passage.tool}{about}"
+            return f"Result of {passage.tool}{about}" if passage.tool else "Result of a call"
 
 
 def _about(passage: Passage) -> str:

@@ -17,9 +17,10 @@ A long history is cut into chunks, between units (`layout.cut_units`). A unit th
 itself is shortened.
 """
 
+import re
 from collections.abc import Callable, Sequence
-from itertools import dropwhile
-from typing import TypeGuard
+from itertools import dropwhile, groupby
+from typing import NamedTuple, TypeGuard
 
 from msgspec import structs
 
@@ -46,7 +47,7 @@ from weft.model import (
 
 from .layout import cut_units
 from .plan import Count, block_kind
-from .source import BULLET, MARK
+from .source import BULLET, MARK, decode_arguments
 
 PROMPT = """\
 You write the record of a conversation between a user and an assistant, for the assistant that \
@@ -133,6 +134,16 @@ MIN_CHUNK = 256
 
 CUT_NOTE = "\n[... {} characters left out ...]\n"
 """Replaces the middle of a text that is too long."""
+
+TOOL_RESULT, TOOL_ERROR = "[Tool result]: ", "[Tool error]: "
+"""The labels of results."""
+
+_RESULT = lazy_pattern(
+    r"(?:\A|\n)(\[Tool (?:result|error)\]: )(.*?)(?=\n\[Tool (?:result|error)\]: |\Z)", re.DOTALL
+)
+_CALL = lazy_pattern(r"^\[Tool call ([^\]\n]+)\]: ", re.MULTILINE)
+_MEDIA_LABELS = lazy_pattern(r"\[\w+\](?:\n\[\w+\])*")
+"""A result, the label of a call, and the labels of media alone, as a request shows them."""
 
 _WORD_LIMIT = lazy_pattern(r"at most (\d+) words")
 _VERBATIM_LIST = lazy_pattern(rf"[A-Za-z][^\n]*:\n{BULLET}")
@@ -244,28 +255,27 @@ def rows_to_summarise(request: Request) -> list[Row]:
     if request.messages[-1].text.startswith(MERGE_DIRECTIVE):
         texts = [block.text for message in messages for block in message.blocks if _is_batch(block)]
         return [_summary_row(text.removeprefix(BATCH)) for text in texts]
-    turns = dropwhile(is_system, messages)
-    return [Row(None, message) for message in turns]
+    return _read_turns(list(dropwhile(is_system, messages)))
 
 
 def plain_turn(row: Row) -> Message | None:
-    """The row as a message with only text, for a summary request; `None` if it has no text."""
-    texts = [text for block in row.message.blocks for text in _block_texts(block) if text.strip()]
-    if not texts:
-        return None
-    return Message(side(row.message.role), (Text("\n".join(texts)),), name=row.message.name)
+    """The row as a message with only text, for a summary request; `None` if it has no text.
+
+    What a user typed, results and media are blocks of their own, so that they stay apart.
+    """
+    return _write_turn(row.message, _plain_texts(row.message))
 
 
 def plain_turns_within(rows: Sequence[Row], max_tokens: int, count: Count) -> list[Message]:
     """The turns of some rows in at most `max_tokens` tokens; the longest are cut in the middle."""
-    turns = [turn for row in rows if (turn := plain_turn(row)) is not None]
-    sizes = [count(turn) for turn in turns]
+    kept = [(row, turn) for row in rows if (turn := plain_turn(row)) is not None]
+    sizes = [count(turn) for _, turn in kept]
     if sum(sizes) <= max_tokens:
-        return turns
+        return [turn for _, turn in kept]
     share = _max_share(sizes, max_tokens)
     return [
-        turn if size <= share else _shorten_turn(turn, share, count)
-        for turn, size in zip(turns, sizes, strict=True)
+        turn if size <= share else _shorten_turn(row, turn, share, count)
+        for (row, turn), size in zip(kept, sizes, strict=True)
     ]
 
 
@@ -351,19 +361,112 @@ def _request(
     )
 
 
-def _block_texts(block: Block) -> Sequence[str]:
+class _PlainText(NamedTuple):
+    """A block as text; `kind` is `text`, `call`, `result` or `media`."""
+
+    kind: str
+    text: str
+
+
+def _plain_texts(message: Message) -> list[_PlainText]:
+    """The blocks of a message as text, without those that the request leaves out."""
+    plain = (part for block in message.blocks for part in _plain_block(block))
+    return [part for part in plain if part.text.strip()]
+
+
+def _plain_block(block: Block) -> Sequence[_PlainText]:
     """A block as text for a summary request; empty if the request leaves it out."""
     match block:
         case Text(text=text) | Refusal(text=text):
-            return (text,)
+            return (_PlainText("text", text),)
         case ToolCall(name=name, arguments=arguments):
-            return (f"[Tool call {name}]: {arguments}",)
+            return (_PlainText("call", f"[Tool call {name}]: {arguments}"),)
         case ToolResult(content=content, is_error=is_error):
-            kind = "Tool error" if is_error else "Tool result"
+            label = TOOL_ERROR if is_error else TOOL_RESULT
             media = [label for inner in content for label in _media_label(inner)]
-            return (f"[{kind}]: " + "\n".join([*texts(content), *media]),)
+            return (_PlainText("result", label + "\n".join([*texts(content), *media])),)
         case _:
-            return _media_label(block)
+            return tuple(_PlainText("media", label) for label in _media_label(block))
+
+
+def _write_turn(message: Message, plain: Sequence[_PlainText]) -> Message | None:
+    """A turn of a summary request. That of an assistant is one block: its calls are labelled."""
+    if not plain:
+        return None
+    role = side(message.role)
+    runs = groupby(plain, lambda part: "" if role == "assistant" else part.kind)
+    blocks = tuple(Text("\n".join(part.text for part in run)) for _, run in runs)
+    return Message(role, blocks, name=message.name)
+
+
+def _read_turns(turns: Sequence[Message]) -> list[Row]:
+    """The rows of the turns of a summary request, with calls and results."""
+    rows: list[Row] = []
+    open_calls: list[ToolCall] = []
+    for turn in turns:
+        blocks = [block for part in texts(turn.blocks) for block in _read_turn(turn.role, part)]
+        calls = [block for block in blocks if isinstance(block, ToolCall)]
+        if turn.role == "assistant":
+            calls = [
+                structs.replace(call, id=f"{len(rows)}.{number}")
+                for number, call in enumerate(calls)
+            ]
+            numbered = iter(calls)
+            blocks = [next(numbered) if isinstance(b, ToolCall) else b for b in blocks]
+            open_calls = calls
+        else:
+            blocks = [
+                _of_call(block, open_calls) if isinstance(block, ToolResult) else block
+                for block in blocks
+            ]
+        rows.append(Row(None, Message(turn.role, tuple(blocks), name=turn.name)))
+    return rows
+
+
+def _of_call(result: ToolResult, calls: Sequence[ToolCall]) -> ToolResult:
+    """A result with its call, or of several calls with the name that all have.
+
+    A request does not say which of several calls a result belongs to.
+    """
+    names = {call.name for call in calls}
+    return structs.replace(
+        result,
+        call_id=calls[0].id if len(calls) == 1 else "",
+        name=names.pop() if len(names) == 1 else None,
+    )
+
+
+def _read_turn(role: str, text: str) -> list[Block]:
+    """The blocks of a text of a turn: calls in that of an assistant, or else results or media."""
+    if role == "assistant":
+        return _read_calls(text)
+    if _MEDIA_LABELS.fullmatch(text):
+        return []
+    if not text.startswith((TOOL_RESULT, TOOL_ERROR)):
+        return [Text(text)]
+    return [
+        ToolResult("", (Text(match[2]),), is_error=match[1] == TOOL_ERROR)
+        for match in _RESULT.finditer(text)
+    ]
+
+
+def _read_calls(text: str) -> list[Block]:
+    """The calls in the text of an assistant's turn, and what is written between them."""
+    blocks: list[Block] = []
+    at = 0
+    while (match := _CALL.search(text, at)) is not None:
+        if text[at : match.start()].strip():
+            blocks.append(Text(text[at : match.start()].strip("\n")))
+        following = _CALL.search(text, match.end())
+        limit = following.start() if following else len(text)
+        # The arguments are one line, unless they were cut or are not JSON.
+        line_end = text.find("\n", match.end(), limit)
+        first_line = text[match.end() : line_end] if line_end >= 0 else ""
+        at = line_end if first_line and decode_arguments(first_line) else limit
+        blocks.append(ToolCall("", match[1], text[match.end() : at].strip()))
+    if text[at:].strip():
+        blocks.append(Text(text[at:].strip("\n")))
+    return blocks
 
 
 def _media_label(block: Block) -> Sequence[str]:
@@ -385,8 +488,13 @@ def _max_share(sizes: Sequence[int], max_tokens: int) -> int:
     return share
 
 
-def _shorten_turn(turn: Message, max_tokens: int, count: Count) -> Message:
+def _shorten_turn(row: Row, turn: Message, max_tokens: int, count: Count) -> Message:
+    """The turn with the middle of its longest texts cut, each by itself, so that labels stay."""
+
     def size(text: str) -> int:
         return count(Message(turn.role, (Text(text),)))
 
-    return Message(turn.role, (Text(shorten(turn.text, max_tokens, size)),), name=turn.name)
+    plain = _plain_texts(row.message)
+    share = _max_share([size(part.text) for part in plain], max_tokens)
+    cut = [part._replace(text=shorten(part.text, share, size)) for part in plain]
+    return _write_turn(row.message, cut) or turn
