@@ -266,3 +266,9 @@ def test_a_key_without_a_name_is_a_line_for_the_list(run):
     made = json.loads(run("keys", "new", "--json")[1])
     assert made["hash"] == digest(made["key"])
     assert 'keys = ["sha256:' in run("keys", "new")[1]
+
+
+@pytest.mark.parametrize("name", ["a b", "local", "-x", "0123456789abcdef", "x" * 65, 'a"b', "é"])
+def test_a_name_that_the_config_file_refuses_gets_no_key(run, name):
+    code, out, _ = run("keys", "new", "--", name)
+    assert (code != 0, out) == (True, "")

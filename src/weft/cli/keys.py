@@ -31,6 +31,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a key and the lines for `weft.toml`, or the hash of the key on stdin."""
+    if args.name is not None:
+        from weft.gateway import check_key_name
+
+        check_key_name(args.name)
     is_new = args.action == "new"
     key = PREFIX + secrets.token_urlsafe(32) if is_new else _read_key()
     digest = "sha256:" + hashlib.sha256(key.encode()).hexdigest()

@@ -50,6 +50,7 @@ from .settings import (
     KeyTable,
     LimitSettings,
     Settings,
+    check_key_name,
     read_settings,
 )
 from .state import State, Titles
@@ -99,6 +100,7 @@ __all__ = [
     "body_key",
     "build",
     "change_json",
+    "check_key_name",
     "compare_words",
     "decompress",
     "excerpt",

@@ -471,22 +471,29 @@ def _read_hash(text: str) -> str:
     return match[1]
 
 
+def check_key_name(name: str) -> None:
+    """Raises `ConfigError` for a name that a key cannot have."""
+    if _KEY_NAME.fullmatch(name) is None or _HASH_SCOPE.fullmatch(name) or name == LOCAL_SCOPE:
+        raise ConfigError(
+            f"key {name!r}: a name has letters, digits, `.`, `_` and `-`, at most 64, begins with "
+            f"a letter or digit, and is neither {LOCAL_SCOPE!r} nor {SCOPE_LENGTH} hexadecimal "
+            "digits"
+        )
+
+
 def _read_named_keys(tables: Sequence[KeyTable], unnamed: frozenset[str]) -> dict[str, ClientKey]:
     """The keys with names, by hash; raises `ConfigError`."""
     keys: dict[str, ClientKey] = {}
     for table in tables:
         name = table.name
-        if _KEY_NAME.fullmatch(name) is None or _HASH_SCOPE.fullmatch(name) or name == LOCAL_SCOPE:
-            raise ConfigError(
-                f"key {name!r}: a name has letters, digits, `.`, `_` and `-`, at most 64, and is "
-                f"neither {LOCAL_SCOPE!r} nor {SCOPE_LENGTH} hexadecimal digits"
-            )
+        check_key_name(name)
         if name in (key.name for key in keys.values()):
             raise ConfigError(f"key {name!r} has two tables: list both hashes in one")
         if not table.hashes:
             raise ConfigError(f"key {name!r} has no hashes: `weft keys new {name}` makes one")
         client = ClientKey(name, _read_scope(table), table.record)
-        if client.scope in (key.scope for key in keys.values()):
+        scopes = {key.scope for key in keys.values()} | {each[:SCOPE_LENGTH] for each in unnamed}
+        if client.scope in scopes:
             raise ConfigError(f"key {name!r} has the same scope as another key")
         for digest in map(_read_hash, table.hashes):
             if digest in keys or digest in unnamed:
