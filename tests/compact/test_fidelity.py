@@ -159,3 +159,12 @@ def summary_of(text: str, settings: Any) -> Summary:
     except StopIteration as end:
         return end.value
     raise AssertionError("a second request")
+
+
+def test_a_heading_is_marked_and_stays_so_that_no_line_moves_under_another():
+    text = "Added by a_tool:\n- one\n\nResult of made_up_tool:\n- two"
+    checked = check_summary(
+        text, read_ground_truth([Row(None, Message("user", (Text("a_tool"),)))])
+    )
+    assert checked.dropped == ()
+    assert checked.text == text.replace("made_up_tool", "made_up_tool [unverified]")

@@ -634,7 +634,8 @@ def _about(passage: Passage) -> str:
     if len(line) <= MAX_ABOUT_CHARS:
         return line
     if " " not in line and "/" in line:
-        return f"{GAP}{line[-MAX_ABOUT_CHARS:]}"
+        end = line[-MAX_ABOUT_CHARS:]
+        return f"{GAP}{end[max(0, end.find('/')) :]}"  # whole names, which the source has
     return f"{line[:MAX_ABOUT_CHARS].rstrip()} {GAP}"
 
 

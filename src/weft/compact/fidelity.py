@@ -200,9 +200,11 @@ def check_summary(text: str, ground: GroundTruth) -> Checked:
     marked: list[str] = []
     for line in text.strip().splitlines():
         sentences: list[str] = []
+        is_heading = line.rstrip().endswith(":")  # without it, lines would be under another one
         for sentence in _SENTENCE.split(line):
             doubt = find_doubtful(sentence, ground)
-            if doubt.is_unfounded and not _RULE_WORDS.search(sentence):
+            is_removable = not is_heading and not _RULE_WORDS.search(sentence)
+            if doubt.is_unfounded and is_removable:
                 dropped.append(sentence)
                 continue
             marked += doubt.names
