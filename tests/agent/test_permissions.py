@@ -280,6 +280,13 @@ def test_a_run_ends_at_its_limit_and_can_continue(upstream, limit, text):
     assert agent.retry() == "done"
 
 
+@pytest.mark.parametrize("field", ["cost_limit", "token_limit"])
+@pytest.mark.parametrize("value", [0, -1, -0.5, float("nan"), float("inf"), True, "1"])
+def test_a_limit_must_be_above_0(upstream, field, value):
+    with pytest.raises(weft.ConfigError, match=f"{field}: must be a number above 0, not"):
+        agent_of(upstream, **{field: value})
+
+
 def test_a_cost_limit_needs_a_price(upstream):
     with pytest.raises(weft.ConfigError, match="no price for 'm'"):
         agent_of(upstream, cost_limit=1.0)

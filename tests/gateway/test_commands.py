@@ -77,6 +77,9 @@ def test_run_uses_an_existing_gateway(tmp_path):
     [
         (["--", sys.executable, "-c", "raise SystemExit(7)"], 7),
         (["--", "no-such-program"], 127),
+        (["--", "/etc/passwd"], 126),  # not executable
+        (["--", "/etc"], 126),  # a folder
+        (["--", "/etc/passwd/program"], 126),  # below a file
         (["--"], 2),
     ],
 )

@@ -151,18 +151,21 @@ def _check_params(params: Any) -> Params:
 def _check_number(field: str, value: Any) -> float | None:
     if value is None:
         return None
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value < 0:
+    if not _is_number(value) or value < 0:
         raise ConfigError(f"{field}: must be a number of at least 0, not {value!r}")
     return float(value)
 
 
+def _is_number(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)
+
+
 def read_limit(field: str, value: Any) -> float | None:
     """A limit above 0, or None for no limit."""
-    number = _check_number(field, value)
-    if number is not None and number == 0:
-        raise ConfigError(f"{field}: must be above 0, not {value!r}")
-    return number
+    if value is not None and (not _is_number(value) or value <= 0):
+        raise ConfigError(f"{field}: must be a number above 0, not {value!r}")
+    return None if value is None else float(value)
 
 
 def _check_count(field: str, value: Any) -> int | None:

@@ -87,6 +87,9 @@ for them: they only write in the current thread, or in one that is named."""
 MARKING_COMMANDS = frozenset(["pin", "skip", "tag", "note", "branch", "forget"])
 """The other commands that write. They find an id in every thread, as reading commands do."""
 
+MAX_NUMBER = 10**15
+"""The largest number of an option, such as a limit; databases hold the sum of two such numbers."""
+
 MIN_PREFIX = 4
 """The shortest prefix that is taken for an id."""
 THREAD_HELP = {
@@ -403,13 +406,15 @@ def _read_stdin(stdin: TextIO | None) -> str:
 
 
 def whole_number(text: str) -> int:
-    """A whole number of at least 0."""
+    """A whole number of at least 0, and small enough for every store."""
     try:
         number = int(text)
     except ValueError:
         number = -1
     if number < 0:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, not {text!r}")
+    if number > MAX_NUMBER:
+        raise argparse.ArgumentTypeError(f"must be at most {MAX_NUMBER}, not {text!r}")
     return number
 
 

@@ -558,6 +558,7 @@ def _row_text(row: Row, screen: Screen, reasoning: bool) -> str:
 def search(args: argparse.Namespace) -> int:
     """Search all threads, or one. Results name their thread if the store has several."""
     path = existing_store(args)
+    args.words = " ".join(args.words)
     if args.thread is not None:
         args.thread = existing_thread(args, path)
     with open_existing(path) as store:
@@ -636,7 +637,9 @@ def _print_hits(
     print_rows(args, [_hit_json(hit) for hit in page], line)
     if args.json:
         return
-    if not page:
+    if hits and not args.limit:
+        print_error("weft: there are results, but -n 0 lists none")
+    elif not page:
         more = " more" if hits else ""
         print_error(f"weft: no{more} message contains {args.words!r}")
     elif len(hits) > args.offset + args.limit:
@@ -719,11 +722,13 @@ def _compile_options(parser: argparse.ArgumentParser) -> None:
 def _search_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words",
-        help="the words to find, as one argument: quote several words",
+        nargs="+",
+        metavar="WORD",
+        help="the words to find, or with --regex the expression",
     )
     parser.add_argument("--role", choices=ROLES, help="only messages of this role")
     parser.add_argument("--branch", help="only messages in this branch's history")
-    parser.add_argument("--regex", action="store_true", help="`words` is a regular expression")
+    parser.add_argument("--regex", action="store_true", help="WORD is a regular expression")
     _paging_options(parser)
 
 

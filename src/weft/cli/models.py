@@ -3,18 +3,22 @@
 import argparse
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
 from weft.catalog import KnownModel, Price, find_known, known_models, load_catalog, sources
+from weft.catalog.known import ALIASES
 
 from .common import print_json
 from .console import print_error
 from .main import RawFormatter
 
 COLUMNS = ("vendor", "model", "window", "output", "in", "out", "cached", "written", "1h")
+
+NEAR_NAMES = 3
+"""How many similar names a message lists at most."""
 
 EPILOG = """Prices are today's, in dollars per million tokens: input, output, input read from the
 cache, input written to it for five minutes, and for an hour. `+` marks higher prices of large
@@ -31,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "words",
         nargs="*",
         metavar="NAME",
-        help="list only this model, or models with these words in their names (default: all)",
+        help="list only this model, or models with all of these words in their names",
     )
     parser.add_argument("--vendor", metavar="NAME", help="list only the models of one vendor")
     parser.add_argument("--config", metavar="FILE", help="a TOML file with [[model]] tables")
@@ -39,22 +43,47 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    rows = [*own_rows(args.config, args.words, args.vendor), *shipped_rows(args.words, args.vendor)]
+    words = " ".join(args.words).split()
+    vendor = None if args.vendor is None else vendor_id(args.vendor)
+    rows = [*own_rows(args.config, words, vendor), *shipped_rows(words, vendor)]
     source = sources()
     if args.json:
         about = {"prices": source.prices, "limits": source.limits, "date": source.date}
         print_json({**about, "models": rows})
         return 0
     if not rows:
-        wanted = " ".join([*args.words, *([f"of {args.vendor}"] if args.vendor else [])])
+        name = f" {' '.join(words)!r}" if words else ""
+        of_vendor = "" if args.vendor is None else f" of the vendor {args.vendor!r}"
         print_error(
-            f"weft: no model {wanted!r} is known, so it has no price; "
-            "a [[model]] table in weft.toml adds one"
+            f"weft: no model{name}{of_vendor} is known, so it has no price"
+            f"{near_names(words, vendor)}; a [[model]] table in weft.toml adds one"
         )
         return 0
     print_table([COLUMNS, *map(cells, rows)])
     print(f"\nPrices: {source.prices}. Limits: {source.limits}. Read on {source.date}.")
     return 0
+
+
+def vendor_id(name: str) -> str:
+    """The id of a vendor that is named in any case, or by another of its names."""
+    lower = name.strip().lower()
+    return ALIASES.get(lower, lower)
+
+
+def near_names(words: Sequence[str], vendor: str | None) -> str:
+    """Vendors or models with similar names, for a message."""
+    from difflib import get_close_matches
+
+    models = known_models()
+    ids: dict[str, set[str]] = {}
+    for model in models:
+        ids.setdefault(model.vendor, set()).add(model.id)
+    if vendor is not None and vendor not in ids:
+        similar = get_close_matches(vendor, ids, n=NEAR_NAMES)
+    else:
+        names = ids[vendor] if vendor is not None else set[str]().union(*ids.values())
+        similar = get_close_matches("-".join(words).lower(), sorted(names), n=NEAR_NAMES)
+    return f" (similar: {', '.join(similar)})" if similar else ""
 
 
 def shipped_rows(words: Sequence[str], vendor: str | None) -> Iterator[dict[str, Any]]:
@@ -68,6 +97,17 @@ def shipped_rows(words: Sequence[str], vendor: str | None) -> Iterator[dict[str,
         text = f"{model.vendor} {model.id} {' '.join(model.names)}".lower()
         if vendor in (None, model.vendor) and all(word.lower() in text for word in words):
             yield to_row(model, now)
+    for row in load_catalog().rows:  # Weft's own models
+        name, owner = row.match.rstrip("*"), str(row.fields.get("vendor", ""))
+        is_selected = all(word.lower() in f"{owner} {name}" for word in words)
+        if "price" in row.fields and not row.own and vendor in (None, owner) and is_selected:
+            yield to_row(KnownModel(**known_fields(row.fields), id=name, vendor=owner), now)
+
+
+def known_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of a row of the catalogue."""
+    price = msgspec.convert(fields["price"], Price)
+    return {"price": price, "window": fields.get("window"), "output": fields.get("output")}
 
 
 def to_row(model: KnownModel, now: float) -> dict[str, Any]:

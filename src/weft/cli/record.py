@@ -124,7 +124,8 @@ def note(thread: Thread, args: argparse.Namespace) -> None:
 
 def blame(thread: Thread, args: argparse.Namespace) -> None:
     rows = [row.to_dict() for row in thread.blame(args.text, args.limit)]
-    print_rows(args, rows, _blame_line, f"no message contains {args.text!r}")
+    empty = f"no message contains {args.text!r}" if args.limit else ""
+    print_rows(args, rows, _blame_line, empty)
 
 
 def versions(thread: Thread, args: argparse.Namespace) -> None:

@@ -32,6 +32,9 @@ STOP_SECONDS = 30.0
 """How long a gateway may take to finish its running requests."""
 POLL_SECONDS = 0.02
 NAMES_SHOWN = 8
+NOT_EXECUTABLE = 126
+"""The exit code of shells for a file that is not a program."""
+
 NOT_FOUND = 127
 """The exit code of shells for a program that does not exist."""
 
@@ -240,11 +243,15 @@ def run_with_gateway(
             words = with_options(command, url)
             program = Program(words, environment, folder, Path(files))
             code = run_supervised(program, signals, own)
-    except FileNotFoundError as error:
+    except OSError as error:
         if error.filename != command[0]:
             raise
-        print_error(f"weft: no program {command[0]!r}")
-        return NOT_FOUND
+        if isinstance(error, FileNotFoundError):
+            print_error(f"weft: no program {command[0]!r}")
+            return NOT_FOUND
+        reason = (error.strerror or str(error)).lower()
+        print_error(f"weft: {command[0]!r} cannot be run: {reason}")
+        return NOT_EXECUTABLE
     with suppress(OSError):  # the terminal may be closed
         print_requests(command, url, exchanges_before, started, gateway)
     return code
