@@ -19,3 +19,12 @@ def test_a_plain_key_does_not_share_its_scope_with_a_named_one(tmp_path):
         read_settings(Flags(config=str(config)), {})
     config.write_text(table)
     assert len(read_settings(Flags(config=str(config)), {}).keys) == 1
+
+
+@pytest.mark.parametrize("command", ['""', '" "', "''"])
+def test_a_key_command_without_a_word_is_refused(tmp_path, command):
+    config = tmp_path / "weft.toml"
+    upstream = '[[upstream]]\nname = "x"\nprotocol = "anthropic"\nurl = "http://localhost"\n'
+    config.write_text(f"{upstream}key_command = {command}\n")
+    with pytest.raises(ConfigError, match="key_command"):
+        read_settings(Flags(config=str(config)), {})

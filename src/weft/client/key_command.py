@@ -80,7 +80,7 @@ def read_command(command: Sequence[str] | str) -> tuple[str, ...]:
         words = tuple(shlex.split(command) if isinstance(command, str) else command)
     except ValueError as error:
         raise WrongSetting("key_command", f"is not a command: {str(error).lower()}") from None
-    if command and (not words or not words[0]):
+    if command != () and (not words or not words[0]):
         raise WrongSetting("key_command", "is empty")
     if any("\0" in word for word in words):
         raise WrongSetting("key_command", "has a character that a command cannot have")
