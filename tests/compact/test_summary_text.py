@@ -7,7 +7,7 @@ import pytest
 
 import weft
 from summarisers import catalogue, says, state_of, talk, writer
-from weft.compact import Batch, Clip, SummaryBatch, check_summary, read_ground_truth
+from weft.compact import Batch, Clip, SummaryBatch, check_summary, read_ground_truth, write_batches
 from weft.errors import CompactRefused
 from weft.history import Row
 from weft.model import Message, Response, Text
@@ -170,3 +170,10 @@ def test_a_compaction_that_grows_the_thread_needs_force_and_says_so(
 )
 def test_a_listed_summary_begins_with_its_first_text(text: str, words: str) -> None:
     assert SummaryBatch(Batch(text), None).words == words
+
+
+def test_a_summary_without_its_messages_is_called_an_earlier_summary() -> None:
+    batches = [Batch("They began.", 0), Batch("They went on.", 3)]
+    text = write_batches(batches, Clip()).text
+    assert "[Part 1 of 2: an earlier summary]" in text
+    assert "[Part 2 of 2: 3 messages]" in text

@@ -238,7 +238,8 @@ def is_summary(row: Row) -> bool:
 
 def describe(batch: Batch) -> str:
     """What a batch covers, in one line."""
-    parts = [plural(batch.count, "message")]
+    # A summary by a client comes without the messages that it replaced.
+    parts = [plural(batch.count, "message") if batch.count else "an earlier summary"]
     if batch.start is not None and batch.end is not None:
         times = (_to_datetime(seconds).strftime(MINUTES) for seconds in (batch.start, batch.end))
         parts.append(" to ".join(times))
