@@ -41,7 +41,11 @@ SUMMARY_OPENING = (
     "This session is being continued from a previous conversation that ran out of context. "
     "The summary below covers the earlier portion of the conversation.\n\n"
 )
-TITLE_QUESTION = "Please write a 5-10 word title for the following conversation:\n\n"
+TITLE_QUESTION = (  # of Open WebUI, which has it in every protocol
+    "### Task:\nGenerate a concise, 3-5 word title with an emoji summarizing the chat history.\n"
+    "### Guidelines:\n- The title should clearly represent the main theme or subject of the "
+    "conversation.\n"
+)
 
 
 class Answer(Struct, frozen=True):
@@ -605,7 +609,7 @@ class Session:
                     {"type": "text", "text": f"<system-reminder>{number}</system-reminder>"}
                 ]
                 blocks = [
-                    *(reminder if self.habits.adds_reminders else []),
+                    *(reminder if self.habits.adds_reminders and tools else []),
                     {"type": "text", "text": turn.text},
                 ]
                 content: Any = blocks if listed or len(blocks) > 1 else turn.text

@@ -429,7 +429,7 @@ def chat_process(store: Path, upstream: Upstream, *more: str) -> subprocess.Pope
     environment = {name: value for name, value in os.environ.items() if name not in SECRETS}
     flags = ["--store", str(store), "--upstream", f"u=anthropic:{upstream.url}", "--model", "u/m"]
     return subprocess.Popen(
-        [sys.executable, "-c", LAUNCH, "chat", *flags, *more],
+        [sys.executable, "-c", LAUNCH, "chat", "-t", "default", *flags, *more],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env=environment,
         # A shell's background job ignores SIGINT, and its children inherit that.
@@ -486,7 +486,9 @@ def test_ctrl_c_in_a_terminal_stops_the_answer_and_not_the_chat(
     if child == 0:
         flags = ["--store", str(tmp_path / "a.db"), "--model", "u/m"]
         where = ["--upstream", f"u=anthropic:{upstream.url}"]
-        os.execv(sys.executable, [sys.executable, "-c", LAUNCH, "chat", *flags, *where])
+        os.execv(
+            sys.executable, [sys.executable, "-c", LAUNCH, "chat", "-t", "default", *flags, *where]
+        )
     try:
         expect(terminal, "> ")
         os.write(terminal, b"Where is it?\n")

@@ -66,7 +66,8 @@ UNREADABLE = """() => [...document.querySelectorAll("#log .commit .label")]
         const head = label.parentElement;
         const end = head.matches("summary") ? head.getBoundingClientRect().right - 16 : Infinity;
         const { left, right } = label.getBoundingClientRect();
-        const meta = head.querySelector(".meta").getBoundingClientRect();
+        const [metaLabel] = head.querySelectorAll(".meta");
+        const meta = metaLabel.getBoundingClientRect();
         const isCut = label.scrollWidth > label.clientWidth
             || (label.textContent.endsWith("reverted")
                 && label.scrollHeight > label.clientHeight + 1);

@@ -518,7 +518,7 @@ def test_an_upstream_that_does_not_list_its_models_is_named_with_the_reason(tmp_
     ]
     with weft_serve(tmp_path, *flags) as gateway:
         listed = read(gateway, "/api/models")
-        assert listed["models"] == ["scripted-model", "weft-offline"]
+        assert listed["models"] == ["up/scripted-model", "weft-offline"]
         errors = {line["name"]: line["error"] for line in listed["upstreams"]}
         assert errors["up"] is None
         assert "cannot be reached" in errors["down"]

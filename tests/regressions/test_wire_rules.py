@@ -320,6 +320,7 @@ def test_WF3_ids_stay_with_their_reasoning() -> None:
 def test_WF3_a_range_compaction_that_strips_reasoning_strips_the_ids() -> None:
     t = thread_of_two_answers()
     first, second, *_ = [point.id for point in t.checkpoints()]
+    t.user("and now?")  # so that no tool round is open
     t.compact([{"from": first, "to": second, "summary": "S"}])
     params = t.compile().to_responses_params(model="gpt-5")
     assert ids_of(params) == []

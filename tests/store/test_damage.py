@@ -58,7 +58,7 @@ def test_damage_is_reported_with_its_location(
     break_it(path, sql)
     with weft.open(path) as t, pytest.raises(Damaged, match=place):
         t.compile().to_dicts()
-    assert main(["compile", "--store", str(path)]) == 1
+    assert main(["compile", "-t", "default", "--store", str(path)]) == 1
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1
     report = fsck(path)

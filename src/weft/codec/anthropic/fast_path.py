@@ -84,7 +84,8 @@ class AssistantTurn(Shape, tag="assistant", tag_field="role"):
 
 
 class SystemTurn(Shape, tag="system", tag_field="role"):
-    content: NonEmptyText | Annotated[list[TextBlock], Meta(min_length=1)]
+    # msgspec requires `type` only of a union. `_read_texts` refuses the second kind.
+    content: NonEmptyText | Annotated[list[TextBlock | ThinkingBlock], Meta(min_length=1)]
 
 
 OTHER_MEMBERS = frozenset({"container", "context_management", "inference_geo", "mcp_servers"})
