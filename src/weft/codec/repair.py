@@ -71,7 +71,7 @@ def refuse_empty_conversation(
         return
     if all(is_system(message) or not message.blocks for message in request.messages):
         return
-    first = next((loss for loss in losses if loss.level == "meaning"), None)
+    first = next((loss for loss in losses if loss.level != "form"), None)
     if first is not None:
         reason = f"the first thing that cannot: {first.what} ({first.why})"
         raise Refused(
